@@ -1,0 +1,239 @@
+"""Every option of a run, in one frozen, checked and self-describing place.
+
+`Config` is the only source of option names: the command line makes its flags from it, `config.toml` has its keys,
+and the library takes it as it is. An option left at None means "choose well for the solver"; `Config.resolved`
+makes that choice, so that what a run writes down is complete and can be run again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pdadmm.errors import UserError
+
+SOLVERS = ("exact", "linearized", "backtracking")
+
+
+def _option(default: Any, group: str, help: str, choices: tuple[str, ...] = (), kind: str = "") -> Any:
+    """A field that carries its own help; `kind` overrides how its text form is parsed."""
+    return dataclasses.field(default=default, metadata={"group": group, "help": help, "choices": choices, "kind": kind})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The options of one training run."""
+
+    data: str = _option("digits", "data", "a data set's name, or a .npz, .csv or .parquet file")
+    target: str | None = _option(None, "data", "target column of a .csv or .parquet file (default: the last)")
+    weight: str | None = _option(None, "data", "column with sample weights")
+    test_fraction: float = _option(0.2, "data", "share held out where the data has no test part; 0 for none")
+    split_seed: int = _option(0, "data", "seed of that split")
+    scaling: str = _option("standard", "data", "how features are scaled", ("standard", "minmax", "none"))
+    class_weight: str = _option("none", "data", "weight classes by 1/frequency", ("none", "balanced"))
+
+    hidden: tuple[int, ...] = _option((100,) * 9, "network", "hidden widths: 9x100 or 800,400,200")
+    activation: str = _option("relu", "network", "activation of the hidden layers")
+    loss: str = _option("cross_entropy", "network", "risk of the output; squared and huber make y real-valued")
+    huber_delta: float = _option(1.0, "network", "where the Huber loss turns linear, in units of y's spread")
+
+    solver: str = _option("exact", "method", "how p and W are updated", SOLVERS)
+    step_size: str = _option(
+        "each", "method", "linearized: one step size per sample and neuron, or one per layer", ("each", "one")
+    )
+    nu: float | None = _option(None, "method", "weight of the relaxed layer equations")
+    rho: float | None = _option(None, "method", "weight of the constraint p = q")
+    z_prox: float | None = _option(None, "method", "weight of |z - z_old|² (the paper's is 1)")
+    damping: float = _option(0.1, "method", "exact: proximal damping of W, relative to its Gram matrix")
+    ridge: float | None = _option(None, "method", "exact: ridge on W at the start, relative likewise")
+    ridge_final: float | None = _option(None, "method", "exact: ridge at the end; falls geometrically")
+    ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
+    l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
+    init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
+    init_from: str | None = _option(None, "method", "start from this run or model, deepened where --hidden asks")
+    output_solver: str = _option("newton", "method", "how z of the output is found", ("newton", "fista"))
+    output_tolerance: float = _option(1e-4, "method", "relative residual at which that solver stops")
+    output_steps: int = _option(50, "method", "and its largest number of steps")
+
+    grow: str | None = _option(
+        None, "growth", "depth by epoch: 1+1@2 (one layer, one more every 2 epochs), 0:2,5:9, auto or off"
+    )
+    grow_output: str = _option(
+        "keep",
+        "growth",
+        "at growth keep the output layer, or start a fresh one as the authors",
+        ("keep", "fresh"),
+    )
+
+    epochs: int = _option(100, "run", "iterations over the whole training set")
+    tolerance: float = _option(0.0, "run", "stop once residual and change are this small, relatively; 0 never")
+    seed: int = _option(0, "run", "seed of the initial weights")
+    dtype: str = _option("float32", "run", "arithmetic", ("float32", "float64"))
+    device: str = _option("cpu", "run", "torch device")
+    threads: int | None = _option(None, "run", "threads (default: usable cores)")
+    tile_rows: int | None = _option(None, "run", "samples per tile (default: by width)")
+    evaluate_every: int = _option(1, "run", "epochs between accuracies")
+    stationarity_every: int = _option(10, "run", "epochs between gradients of the Lagrangian; 0 never")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        for field in dataclasses.fields(self):
+            value, choices = getattr(self, field.name), field.metadata["choices"]
+            if choices and value not in choices:
+                raise UserError(f"{field.name} must be one of {', '.join(choices)}; got {value!r}")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        positive = ("nu", "rho", "huber_delta", "output_tolerance")
+        at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance")
+        at_least_1 = ("epochs", "output_steps", "threads", "tile_rows", "evaluate_every", "ridge_epochs")
+        for name in positive + at_least_0 + at_least_1:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not math.isfinite(value):
+                raise UserError(f"{name} must be a finite number; got {value}")
+            if name in positive and value <= 0:
+                raise UserError(f"{name} must be positive; got {value}")
+            if name in at_least_0 and value < 0:
+                raise UserError(f"{name} must not be negative; got {value}")
+            if name in at_least_1 and value < 1:
+                raise UserError(f"{name} must be at least 1; got {value}")
+        for name in ("stationarity_every", "seed", "split_seed"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative; got {getattr(self, name)}")
+        if not 0 <= self.test_fraction < 1:
+            raise UserError(f"test_fraction must be at least 0 and below 1; got {self.test_fraction}")
+        if any(width < 1 for width in self.hidden):
+            raise UserError(f"hidden widths must be at least 1; got {format_hidden(self.hidden)}")
+        if self.ridge is not None and self.ridge_final is not None and self.ridge_final > self.ridge:
+            raise UserError(
+                f"ridge_final must not be above ridge, because the ridge may only fall; "
+                f"got {self.ridge_final} above {self.ridge}"
+            )
+
+    @property
+    def is_regression(self) -> bool:
+        """True where y is real-valued: every loss but the cross-entropy."""
+        return self.loss != "cross_entropy"
+
+    def resolved(self) -> Config:
+        """The same options with every None replaced by the choice that suits the solver."""
+        exact = self.solver == "exact"
+        nu = 1e-2 if self.nu is None else self.nu
+        grown_by_default = "auto" if exact else "off"
+        ridge = (0.03 if exact else 0.0) if self.ridge is None else self.ridge
+        return dataclasses.replace(
+            self,
+            nu=nu,
+            rho=nu if self.rho is None else self.rho,
+            z_prox=(0.1 if exact else 1.0) if self.z_prox is None else self.z_prox,
+            ridge=ridge,
+            ridge_final=ridge / 10 if self.ridge_final is None else self.ridge_final,
+            ridge_epochs=self.epochs if self.ridge_epochs is None else self.ridge_epochs,
+            grow=grown_by_default if self.grow is None else self.grow,
+        )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], source: str = "options") -> Self:
+        """Build from parsed TOML or JSON; an unknown key or a value of the wrong type is a user's mistake."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            raise UserError(f"{source}: unknown option {unknown[0]!r}; known: {', '.join(known)}")
+        return cls(**{name: _coerce(known[name], value, source) for name, value in values.items()})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values, without the options that are not set."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values["hidden"] = format_hidden(self.hidden)
+        return {name: value for name, value in values.items() if value is not None}
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Section V of the paper: five hidden layers first, then all. It does not say for how long; we take 20 epochs.
+    "paper": {
+        "nu": 1e-4,
+        "rho": 1e-4,
+        "solver": "backtracking",
+        "init": "paper",
+        "grow": "0:5,20:all",
+        "grow_output": "fresh",
+    },
+}
+
+
+def parse_hidden(text: str) -> tuple[int, ...]:
+    """`9x500` or `800,400,200`, or both: `2x800,400`."""
+    widths: list[int] = []
+    try:
+        for part in text.split(","):
+            count, times, width = part.lower().rpartition("x")
+            repeat = int(count) if times else 1
+            if repeat < 1:
+                raise ValueError(part)
+            widths += [int(width)] * repeat
+    except ValueError:
+        raise UserError(f"hidden must look like 9x500 or 800,400,200; got {text!r}") from None
+    return tuple(widths)
+
+
+def format_hidden(hidden: tuple[int, ...]) -> str:
+    """The shortest text that `parse_hidden` reads back."""
+    runs: list[list[int]] = []
+    for width in hidden:
+        if runs and runs[-1][1] == width:
+            runs[-1][0] += 1
+        else:
+            runs.append([1, width])
+    return ",".join(str(width) if count == 1 else f"{count}x{width}" for count, width in runs)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The options in a TOML file, as plain values."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a TOML file: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """A complete file, grouped and commented, that `read_toml` reads back to an equal configuration."""
+    values = config.to_mapping()
+    lines, group = [], ""
+    for field in dataclasses.fields(Config):
+        if field.metadata["group"] != group:
+            group = field.metadata["group"]
+            lines += ["", f"# --- {group}"]
+        # JSON's strings, numbers and booleans are TOML's as well.
+        shown = json.dumps(values[field.name], ensure_ascii=False) if field.name in values else None
+        setting = f"{field.name} = {shown}" if shown is not None else f"# {field.name} is not set"
+        lines.append(f"{setting}  # {field.metadata['help']}")
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _coerce(field: dataclasses.Field[Any], value: Any, source: str) -> Any:
+    """`value` as the type of `field`, where that loses nothing."""
+    if field.name == "hidden":
+        if isinstance(value, str):
+            return parse_hidden(value)
+        if isinstance(value, list | tuple) and all(type(width) is int for width in value):
+            return tuple(value)
+        raise UserError(f"{source}: hidden must be a text such as '9x500' or a list of widths; got {value!r}")
+    kind = str(field.type).split(" | ")[0]
+    if kind == "float" and type(value) in (int, float):
+        return float(value)
+    if kind == "int" and type(value) is int:
+        return value
+    if kind == "str" and isinstance(value, str):
+        return value
+    names = {"float": "a number", "int": "a whole number", "str": "a text"}
+    raise UserError(f"{source}: {field.name} must be {names[kind]}; got {value!r}")

@@ -1,0 +1,32 @@
+"""What can go wrong, sorted by whose turn it is to act.
+
+Each error knows the exit code the command line ends with, so that no other place needs a table of them.
+"""
+
+
+class PdadmmError(Exception):
+    """Base of every error this package raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(PdadmmError, ValueError):
+    """A mistake in what the user gave us; the message names the option, the rule and the value."""
+
+    exit_code = 2
+
+
+class DivergenceError(PdadmmError):
+    """The numbers went wrong (NaN or infinity); the message names layer, variable and epoch."""
+
+    exit_code = 3
+
+
+class StorageError(PdadmmError):
+    """The disk refused to take or give a file."""
+
+    exit_code = 4
+
+
+class PdadmmWarning(UserWarning):
+    """Something the user should know that does not stop the run."""

@@ -1,0 +1,115 @@
+"""Growing depth: which hidden layers exist at which epoch.
+
+A deep network that starts whole waits: labels move one layer every two iterations. A network that starts with its
+first layers and takes in identity layers (W = I, b = 0) as it learns does not, and keeps what it has learned where
+f(f(z)) = f(z). Such a layer needs a place where the width repeats: of each run of equal widths the first layer is
+there from the start, and the others join behind it.
+
+    hidden 4x100, schedule 1+1@2        epoch 0  [0]   epoch 2  [0 1]   epoch 4  [0 1 2]   epoch 6  [0 1 2 3]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pdadmm.errors import UserError
+
+AUTO_EVERY = 2  # epochs between two new layers, where the run is long enough for it
+
+
+@dataclass(frozen=True)
+class Stage:
+    """From `epoch` on, the hidden layers with these indices (into the full list of widths) exist."""
+
+    epoch: int
+    layers: tuple[int, ...]
+
+
+def parse_schedule(text: str, depth: int, epochs: int) -> list[tuple[int, int]]:
+    """(epoch, number of hidden layers) pairs from `off`, `auto`, `1+1@2` or `0:2,5:all`."""
+    if text == "off":
+        return [(0, depth)]
+    if text == "auto":
+        return _auto(depth, epochs)
+    if match := re.fullmatch(r"(\d+)\+(\d+)@(\d+)", text):
+        start, add, every = map(int, match.groups())
+        if not (start and add and every):
+            raise UserError(f"grow START+ADD@EVERY needs numbers of at least 1; got {text!r}")
+        steps = -(-max(0, depth - start) // add)
+        pairs = [(step * every, min(depth, start + step * add)) for step in range(steps + 1)]
+    elif re.fullmatch(r"\d+:(\d+|all)(,\d+:(\d+|all))*", text):
+        parts = (part.split(":") for part in text.split(","))
+        pairs = [(int(epoch), depth if layers == "all" else int(layers)) for epoch, layers in parts]
+        pairs = [(epoch, min(layers, depth)) for epoch, layers in pairs]
+    else:
+        raise UserError(f"grow must be off, auto, a rule such as 1+1@2 or a list such as 0:2,5:all; got {text!r}")
+    _check(pairs, text, depth, epochs)
+    return pairs
+
+
+def _auto(depth: int, epochs: int) -> list[tuple[int, int]]:
+    """One layer first, all within two fifths of the run: one more every AUTO_EVERY epochs, or more at once."""
+    slots = max(1, (2 * epochs // 5) // AUTO_EVERY)
+    add = -(-(depth - 1) // slots) if depth > 1 else 1
+    if depth <= 1 or epochs <= AUTO_EVERY:
+        return [(0, depth)]
+    return parse_schedule(f"1+{add}@{AUTO_EVERY}", depth, epochs)
+
+
+def _check(pairs: list[tuple[int, int]], text: str, depth: int, epochs: int) -> None:
+    if pairs[0][0] != 0 or pairs[0][1] < 1:
+        raise UserError(f"grow must begin at epoch 0 with at least one layer; got {text!r}")
+    if any(late[0] <= early[0] or late[1] < early[1] for early, late in pairwise(pairs)):
+        raise UserError(f"grow must list rising epochs and depths; got {text!r}")
+    if pairs[-1][1] != depth:
+        raise UserError(f"grow must end with all {depth} hidden layers; {text!r} ends with {pairs[-1][1]}")
+    if pairs[-1][0] >= epochs:
+        raise UserError(
+            f"grow {text!r} adds its last layer at epoch {pairs[-1][0]}, but the run has only {epochs} epochs"
+        )
+
+
+def stages(hidden: Sequence[int], schedule: Sequence[tuple[int, int]]) -> list[Stage]:
+    """The layers of each stage; depths that the widths do not allow are raised to the next that they do."""
+    anchors = [i for i, width in enumerate(hidden) if i == 0 or width != hidden[i - 1]]
+    joining = [i for i in range(len(hidden)) if i not in anchors]
+    result: list[Stage] = []
+    for epoch, depth in schedule:
+        layers = tuple(sorted(anchors + joining[: max(0, depth - len(anchors))]))
+        if not result or layers != result[-1].layers:
+            result.append(Stage(epoch, layers))
+    return result
+
+
+def why_not(hidden: Sequence[int], activation: str, idempotent: bool) -> str | None:
+    """Why this network cannot grow without losing what it learned, or None if it can."""
+    if len(hidden) < 2:
+        return "it has fewer than two hidden layers"
+    if len(stages(hidden, [(0, 1), (1, len(hidden))])) < 2:
+        return "no width repeats, so no identity layer fits in"
+    if not idempotent:
+        return f"f(f(z)) differs from f(z) for {activation}, so inserted layers would change the function"
+    return None
+
+
+def embed(source: Sequence[int], target: Sequence[int]) -> list[int | None]:
+    """For each hidden layer of `target`, the layer of `source` it takes over, or None for an identity layer."""
+    plan: list[int | None] = []
+    used = 0
+    for index, width in enumerate(target):
+        if used < len(source) and source[used] == width:
+            plan.append(used)
+            used += 1
+        elif index > 0 and target[index - 1] == width:
+            plan.append(None)
+        else:
+            break
+    if len(plan) < len(target) or used < len(source):
+        raise UserError(
+            f"hidden widths {list(target)} cannot be reached from {list(source)} by inserting layers "
+            f"that repeat the width before them"
+        )
+    return plan

@@ -1,0 +1,1 @@
+"""The mathematics: pure updates, activations, losses, the Lagrangian."""

@@ -1,0 +1,248 @@
+"""Activations, each with the z-subproblem of the layer it closes.
+
+An activation f is used in three ways: forward, in the z-step, and in the theory through its Lipschitz constant S.
+The z-step minimises, entry by entry and globally,
+
+    (z - a)² + (q - f(z))² + c (z - z_old)²            (paper, equation for z_l; c = 1 there)
+
+which, with t = a + c z_old, is (1 + c) z² - 2 t z + (q - f(z))² up to a constant. Piecewise-linear activations have
+a closed form; smooth ones use a look-up table (`pdadmm.math.lookup`).
+
+To add an activation, write a class here with `Activation`'s members and decorate it with `@register`: the command
+line, the plan and the shared tests take it up by its name. docs/extending.md walks through one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from pdadmm.errors import UserError
+from pdadmm.math.lookup import LookupMinimiser
+
+
+class Activation(ABC):
+    """What a layer needs of its activation."""
+
+    name: ClassVar[str]
+    lipschitz: ClassVar[float]  # S of the paper's Assumption 1
+    idempotent: ClassVar[bool]  # f(f(z)) = f(z): identity layers may be inserted without changing the network
+
+    @abstractmethod
+    def forward(self, z: Tensor, out: Tensor) -> Tensor:
+        """f(z) into `out`."""
+
+    @abstractmethod
+    def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The derivatives from the left and from the right, equal where f is smooth."""
+
+    @abstractmethod
+    def z_step(self, a: Tensor, q: Tensor, z_old: Tensor, c: float, out: Tensor) -> Tensor:
+        """The global minimiser of the z-subproblem into `out`."""
+
+
+_REGISTRY: dict[str, Callable[[], Activation]] = {}
+_A = TypeVar("_A", bound=Activation)
+
+
+def register(cls: type[_A]) -> type[_A]:
+    """Make an activation known by its name."""
+    _REGISTRY[cls.name] = cls
+    return cls
+
+
+def get_activation(name: str) -> Activation:
+    """A fresh activation by its name."""
+    if name not in _REGISTRY:
+        raise UserError(f"activation must be one of {', '.join(_REGISTRY)}; got {name!r}")
+    return _REGISTRY[name]()
+
+
+def activation_names() -> tuple[str, ...]:
+    """All known names."""
+    return tuple(_REGISTRY)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """f(z) = slope z + offset on [low, high]."""
+
+    low: float
+    high: float
+    slope: float
+    offset: float
+
+
+class PiecewiseLinear(Activation):
+    """An activation made of linear pieces, in order from left to right.
+
+    On a piece the subproblem is a parabola: its minimiser over the piece is the vertex, clamped. The best piece wins.
+    """
+
+    pieces: ClassVar[tuple[Piece, ...]]
+
+    def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The slope of the piece that holds z; at a kink, those of both neighbours."""
+        left, right = torch.empty_like(z), torch.empty_like(z)
+        for piece in self.pieces:
+            left.masked_fill_((z > piece.low) | (piece.low == -math.inf), piece.slope)
+            right.masked_fill_((z >= piece.low) | (piece.low == -math.inf), piece.slope)
+        return left, right
+
+    def z_step(self, a: Tensor, q: Tensor, z_old: Tensor, c: float, out: Tensor) -> Tensor:
+        """The best of the pieces' own minimisers."""
+        t = torch.add(a, z_old, alpha=c)
+        best_value: Tensor | None = None
+        for piece in self.pieces:
+            target = q - piece.offset
+            z = t.add(target, alpha=piece.slope).div_(1 + c + piece.slope**2).clamp_(piece.low, piece.high)
+            value = z.mul(1 + c).sub_(t, alpha=2).mul_(z).add_(target.sub_(z, alpha=piece.slope).square_())
+            if best_value is None:
+                best_value = value
+                out.copy_(z)
+            else:
+                torch.where(value < best_value, z, out, out=out)
+                torch.minimum(value, best_value, out=best_value)
+        return out
+
+
+@register
+class ReLU(PiecewiseLinear):
+    """max(z, 0)."""
+
+    name = "relu"
+    lipschitz = 1.0
+    idempotent = True
+    pieces = (Piece(-math.inf, 0.0, 0.0, 0.0), Piece(0.0, math.inf, 1.0, 0.0))
+
+    def forward(self, z: Tensor, out: Tensor) -> Tensor:
+        """max(z, 0)."""
+        return torch.clamp(z, min=0, out=out)
+
+    def z_step(self, a: Tensor, q: Tensor, z_old: Tensor, c: float, out: Tensor) -> Tensor:
+        """The two candidates of the paper, compared on the whole subproblem.
+
+        With w = t + q their values are q² - min(t, 0)²/(1+c) and q² - max(w, 0)²/(2+c), so the positive side wins
+        when max(w, 0) sqrt((1+c)/(2+c)) exceeds -min(t, 0): no squares, so nothing can overflow.
+        """
+        t = torch.add(a, z_old, alpha=c)
+        positive = torch.add(t, q, out=out).clamp_(min=0)
+        negative = t.clamp_(max=0)
+        keeps = positive.mul(math.sqrt((1 + c) / (2 + c))).add_(negative).gt(0)
+        return torch.where(keeps, positive.div_(2 + c), negative.div_(1 + c), out=out)
+
+
+@register
+class LeakyReLU(PiecewiseLinear):
+    """z for z > 0, else z/100."""
+
+    name = "leaky_relu"
+    lipschitz = 1.0
+    idempotent = False
+    negative_slope = 0.01
+    pieces = (Piece(-math.inf, 0.0, negative_slope, 0.0), Piece(0.0, math.inf, 1.0, 0.0))
+
+    def forward(self, z: Tensor, out: Tensor) -> Tensor:
+        """max(z, slope z), as the slope is below 1."""
+        torch.mul(z, self.negative_slope, out=out)
+        return torch.maximum(z, out, out=out)
+
+
+@register
+class HardTanh(PiecewiseLinear):
+    """z clamped to [-1, 1]."""
+
+    name = "hardtanh"
+    lipschitz = 1.0
+    idempotent = True
+    pieces = (Piece(-math.inf, -1.0, 0.0, -1.0), Piece(-1.0, 1.0, 1.0, 0.0), Piece(1.0, math.inf, 0.0, 1.0))
+
+    def forward(self, z: Tensor, out: Tensor) -> Tensor:
+        """Clamp to [-1, 1]."""
+        return torch.clamp(z, -1, 1, out=out)
+
+
+@register
+class Identity(PiecewiseLinear):
+    """z itself: a linear layer."""
+
+    name = "identity"
+    lipschitz = 1.0
+    idempotent = True
+    pieces = (Piece(-math.inf, math.inf, 1.0, 0.0),)
+
+    def forward(self, z: Tensor, out: Tensor) -> Tensor:
+        """A copy."""
+        return out.copy_(z)
+
+
+class _Smooth(Activation):
+    """A bounded, increasing, smooth activation whose z-step is a refined look-up."""
+
+    table_q: ClassVar[tuple[float, float]]  # the range of q that the table covers
+
+    def __init__(self) -> None:
+        self._minimisers: dict[tuple[float, torch.dtype, torch.device], LookupMinimiser] = {}
+
+    def z_step(self, a: Tensor, q: Tensor, z_old: Tensor, c: float, out: Tensor) -> Tensor:
+        """Look up, refine by Newton, and never be worse than z_old."""
+        key = (c, a.dtype, a.device)
+        if key not in self._minimisers:
+            self._minimisers[key] = LookupMinimiser(self.jet, 1 + c, self.table_q, a.dtype, a.device)
+        v = torch.add(a, z_old, alpha=c).div_(1 + c)
+        return self._minimisers[key](v, q, z_old, out)
+
+    def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """f'(z) twice."""
+        slope = self.jet(z)[1]
+        return slope, slope
+
+    @abstractmethod
+    def jet(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """f, f' and f''."""
+
+
+@register
+class Tanh(_Smooth):
+    """The hyperbolic tangent."""
+
+    name = "tanh"
+    lipschitz = 1.0
+    idempotent = False
+    table_q = (-3.0, 3.0)
+
+    def forward(self, z: Tensor, out: Tensor) -> Tensor:
+        """tanh(z)."""
+        return torch.tanh(z, out=out)
+
+    def jet(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """tanh, 1 - tanh², -2 tanh (1 - tanh²)."""
+        f = torch.tanh(z)
+        df = 1 - f * f
+        return f, df, -2 * f * df
+
+
+@register
+class Sigmoid(_Smooth):
+    """The logistic function."""
+
+    name = "sigmoid"
+    lipschitz = 0.25
+    idempotent = False
+    table_q = (-2.5, 3.5)
+
+    def forward(self, z: Tensor, out: Tensor) -> Tensor:
+        """1 / (1 + exp(-z))."""
+        return torch.sigmoid(z, out=out)
+
+    def jet(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """f, f (1 - f), f (1 - f) (1 - 2 f)."""
+        f = torch.sigmoid(z)
+        df = f * (1 - f)
+        return f, df, df * (1 - 2 * f)

@@ -1,0 +1,295 @@
+"""Three interchangeable ways to take the p- and W-steps of a layer.
+
+| solver         | p-step, W-step                             | products | arrays     |
+|----------------|--------------------------------------------|----------|------------|
+| `exact`        | minimise, by Cholesky, with damping, ridge | 5        | p, z, q    |
+| `linearized`   | one gradient step, closed-form step size   | 4        | p, z, q, a |
+| `backtracking` | one gradient step, the authors' search     | 4        | p, z, q, a |
+
+A solver walks the samples itself. Its phases return by how much L_rho is certain to fall (method certificate), and
+`a_tile` yields a = p Wᵀ + b after the step, tile by tile, for the z-step that follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pdadmm.config import Config
+from pdadmm.math import subproblems as sub
+from pdadmm.math.state import LayerState, TileSource
+from pdadmm.math.subproblems import Weights
+from pdadmm.math.tiles import TreeSum, Workspace, sum_of_squares
+
+
+@dataclass(frozen=True)
+class WeightStep:
+    """What a W-step guarantees: the fall of L_rho, and the paper's bound of it (Lemma 1)."""
+
+    drop: float
+    paper_drop: float
+
+
+class Solver(Protocol):
+    """Owns the p- and W-steps."""
+
+    carries_a: bool
+
+    def scratch_width(self, n_in: int, n_out: int) -> int:
+        """The width of the scratch array of all samples that a layer of this shape needs."""
+
+    def p_phase(self, s: LayerState, m: TileSource | None, ws: Workspace) -> float:
+        """Step p (unless it is the data) and collect the sums for W. Returns the certain fall of L_rho."""
+
+    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
+        """Step W and b; `ridge` is lambda."""
+
+    def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
+        """a of these rows at the new W and b, each tile asked for once."""
+
+
+def get_solver(config: Config, weights: Weights) -> Solver:
+    """The solver that the configuration names."""
+    if config.solver == "exact":
+        return Exact(weights)
+    return Linearized(
+        weights,
+        one_step=config.solver == "backtracking" or config.step_size == "one",
+        search=config.solver == "backtracking",
+    )
+
+
+class Exact:
+    """Proximal minimisation: p by the inverse of an n × n matrix, (W, b) jointly by ridge regression."""
+
+    carries_a = False
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._input_gram: tuple[Tensor, Tensor] | None = None
+
+    def scratch_width(self, n_in: int, n_out: int) -> int:
+        """None."""
+        return 0
+
+    def p_phase(self, s: LayerState, m: TileSource | None, ws: Workspace) -> float:
+        """p = (nu (z - b) W + m)(nu WᵀW + rho I)⁻¹, and the sums pᵀp, zᵀp, Σp, Σz."""
+        nu, rho = self._weights.nu, self._weights.rho
+        n_out, n_in = s.W.shape
+        inverse = None if s.is_input else sub.p_system(s.W, nu, rho)
+        gram, cross = ws.sum("gram", n_in, n_in), ws.sum("cross", n_out, n_in)
+        p_sum, z_sum = ws.sum("p", n_in), ws.sum("z", n_out)
+        moved = ws.sum("moved", dtype=torch.float64)
+        for chunk in ws.tiling.chunks():
+            for rows in chunk:
+                p, z, count = s.p[rows], s.z[rows], rows.stop - rows.start
+                if inverse is not None:
+                    assert m is not None
+                    p_new = sub.p_exact(
+                        z,
+                        s.b,
+                        s.W,
+                        m(rows, ws.tile(0, count, n_in)),
+                        inverse,
+                        nu,
+                        ws.tile(1, count, n_out),
+                        ws.tile(2, count, n_in),
+                    )
+                    moved.add(sum_of_squares(p.sub_(p_new)))
+                    p.copy_(p_new)
+                    gram.add_product(p.t(), p)
+                    p_sum.add(p.sum(0))
+                cross.add_product(z.t(), p)
+                z_sum.add(z.sum(0))
+            _close(cross, z_sum, *(() if s.is_input else (gram, p_sum, moved)))
+        return 0.0 if s.is_input else rho / 2 * float(moved.take())
+
+    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
+        """W = (C_zp + s delta W_old)(C_pp + s (delta + lambda))⁻¹ from the centred sums, b = mean(z) - W mean(p)."""
+        nu, delta, l2 = self._weights.nu, self._weights.damping, self._weights.l2
+        count = ws.tiling.num_samples
+        gram, p_mean = self._gram(s, ws)
+        z_mean = ws.sum("z", len(s.b)).take() / count
+        cross = ws.sum("cross", *s.W.shape).take().addr_(z_mean, p_mean, alpha=-count)
+        kept = s.gram_scale * ridge + l2 / nu
+        W = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, kept)
+        b = z_mean - W @ p_mean
+        dW, db = W - s.W, b - s.b
+        # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|²
+        fitted = (dW @ gram).mul_(dW).double().sum() + count * (dW @ p_mean + db).double().square().sum()
+        damped = (s.gram_scale * delta + kept / 2) * dW.double().square().sum()
+        s.W, s.b = W, b
+        drop = nu * float(fitted / 2 + damped)
+        return WeightStep(drop=drop, paper_drop=drop)
+
+    def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
+        """The fifth product."""
+        return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
+
+    def _gram(self, s: LayerState, ws: Workspace) -> tuple[Tensor, Tensor]:
+        """The centred Gram matrix of p and the mean of p; those of the data are computed once, in float64."""
+        count = ws.tiling.num_samples
+        if not s.is_input:
+            p_mean = ws.sum("p", s.p.shape[1]).take() / count
+            gram = ws.sum("gram", s.p.shape[1], s.p.shape[1]).take()
+            return gram.addr_(p_mean, p_mean, alpha=-count), p_mean
+        if self._input_gram is None:
+            self._input_gram = _data_gram(s.p, ws)
+        return self._input_gram
+
+
+class Linearized:
+    """One gradient step for p and for W, the paper's scheme, with a = p Wᵀ + b carried along.
+
+    The step sizes are at their closed-form minimum: one per sample (tau) and per neuron (theta), or one per layer.
+    With `search`, they are the authors' instead: from 10, doubled until the minimum is passed.
+    """
+
+    carries_a = True
+
+    def __init__(self, weights: Weights, one_step: bool, search: bool) -> None:
+        self._weights = weights
+        self._one_step = one_step
+        self._search = search
+        self._pending: tuple[Tensor, Tensor] | None = None
+
+    def scratch_width(self, n_in: int, n_out: int) -> int:
+        """p Gᵀ; with one step size for all samples, g and g Wᵀ must be kept until it is known."""
+        return n_in + n_out if self._one_step else n_out
+
+    def p_phase(self, s: LayerState, m: TileSource | None, ws: Workspace) -> float:
+        """p -= g/tau and a -= g Wᵀ/tau, and the sums (a - z)ᵀp, Σ(a - z), Σp."""
+        assert s.a is not None
+        n_out, n_in = s.W.shape
+        gradient, e_sum, p_sum = ws.sum("cross", n_out, n_in), ws.sum("z", n_out), ws.sum("p", n_in)
+        drop = ws.sum("moved", dtype=torch.float64)
+        one_tau = self._one_tau(s, m, ws) if self._one_step and not s.is_input else None
+        for chunk in ws.tiling.chunks():
+            for rows in chunk:
+                if not s.is_input:
+                    g, gW = self._p_gradient(s, rows, m, ws) if one_tau is None else self._stored(s, rows, ws)
+                    tau = self._tau(g, gW) if one_tau is None else one_tau
+                    drop.add((_row_squares(g).double() / tau).sum() / 2)
+                    s.p[rows].sub_(g.div_(tau))
+                    s.a[rows].sub_(gW.div_(tau))
+                e = torch.sub(s.a[rows], s.z[rows], out=ws.tile(1, rows.stop - rows.start, n_out))
+                gradient.add_product(e.t(), s.p[rows])
+                e_sum.add(e.sum(0))
+                p_sum.add(s.p[rows].sum(0))
+            _close(gradient, e_sum, p_sum, *(() if s.is_input else (drop,)))
+        return 0.0 if s.is_input else float(drop.take())
+
+    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
+        """W -= G/theta with G = nu (a - z)ᵀp + mu W, then b by the mean residual."""
+        nu, l2, count = self._weights.nu, self._weights.l2, ws.tiling.num_samples
+        n_out, n_in = s.W.shape
+        kept = nu * s.gram_scale * ridge + l2
+        e_mean, p_mean = ws.sum("z", n_out).take() / count, ws.sum("p", n_in).take() / count
+        G = ws.sum("cross", n_out, n_in).take().mul_(nu).add_(s.W, alpha=kept)
+        G_square = G.square().sum(1)
+        theta = self._theta(G_square, self._product_pG(s, G, ws), kept)
+        db = (G @ p_mean).div_(theta).sub_(e_mean)
+        drop_W = float((G_square / theta).double().sum()) / 2
+        db_square = float(db.double().square().sum())
+        s.W = s.W - G / theta[:, None]
+        s.b = s.b + db
+        self._pending = (theta, db)
+        return WeightStep(drop=drop_W + nu * count / 2 * db_square, paper_drop=drop_W + nu / 2 * db_square)
+
+    def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
+        """a -= p Gᵀ/theta - Δb, with the product from the scratch array."""
+        assert s.a is not None
+        assert self._pending is not None
+        theta, db = self._pending
+        (pG,) = ws.scratch(len(s.b))
+        return s.a[rows].sub_(pG[rows].div_(theta)).add_(db)
+
+    def _p_gradient(self, s: LayerState, rows: slice, m: TileSource | None, ws: Workspace) -> tuple[Tensor, Tensor]:
+        """g = nu (a - z) W + rho p - m and g Wᵀ of a tile."""
+        assert s.a is not None
+        assert m is not None
+        count, (n_out, n_in) = rows.stop - rows.start, s.W.shape
+        e = torch.sub(s.a[rows], s.z[rows], out=ws.tile(1, count, n_out))
+        g = ws.tile(2, count, n_in)
+        sub.p_gradient(e, s.W, s.p[rows], m(rows, ws.tile(0, count, n_in)), self._weights.nu, self._weights.rho, g)
+        return g, torch.mm(g, s.W.t(), out=e)
+
+    def _tau(self, g: Tensor, gW: Tensor) -> Tensor:
+        """One tau per sample, as a column."""
+        return sub.tau_minimum(_row_squares(g), _row_squares(gW), self._weights.nu, self._weights.rho)
+
+    def _one_tau(self, s: LayerState, m: TileSource | None, ws: Workspace) -> Tensor:
+        """One tau for the layer: a pass that leaves g and g Wᵀ in the scratch array."""
+        norms = ws.sum("norms", 2, dtype=torch.float64)
+        stored = ws.scratch(s.W.shape[1], s.W.shape[0])
+        for chunk in ws.tiling.chunks():
+            for rows in chunk:
+                found = self._p_gradient(s, rows, m, ws)
+                for store, part in zip(stored, found, strict=True):
+                    store[rows] = part
+                norms.add(torch.stack([sum_of_squares(part) for part in found]))
+            norms.close_chunk()
+        g_square, gW_square = norms.take()
+        tau = sub.tau_minimum(g_square, gW_square, self._weights.nu, self._weights.rho)
+        return self._searched(tau).to(ws.dtype)
+
+    def _stored(self, s: LayerState, rows: slice, ws: Workspace) -> tuple[Tensor, Tensor]:
+        g, gW = ws.scratch(s.W.shape[1], s.W.shape[0])
+        return g[rows], gW[rows]
+
+    def _product_pG(self, s: LayerState, G: Tensor, ws: Workspace) -> Tensor:
+        """p Gᵀ into the scratch array; returns its squared column norms."""
+        (pG,) = ws.scratch(len(G))
+        squares = ws.sum("squares", len(G))
+        for chunk in ws.tiling.chunks():
+            for rows in chunk:
+                product = torch.mm(s.p[rows], G.t(), out=pG[rows])
+                squares.add(torch.square(product, out=ws.tile(1, *product.shape)).sum(0))
+            squares.close_chunk()
+        return squares.take()
+
+    def _theta(self, G_square: Tensor, pG_square: Tensor, kept: float) -> Tensor:
+        """One theta per neuron, or one for all of them."""
+        if not self._one_step:
+            return sub.theta_minimum(G_square, pG_square, self._weights.nu, kept)
+        one = sub.theta_minimum(G_square.double().sum(), pG_square.double().sum(), self._weights.nu, kept)
+        return self._searched(one).to(G_square.dtype).expand_as(G_square)
+
+    def _searched(self, minimum: Tensor) -> Tensor:
+        """The authors' search: 10, 20, 40, … until the descent condition holds, which it does from `minimum` on."""
+        if not self._search:
+            return minimum
+        doublings = (minimum / 10).log2().ceil().clamp_(0, 100)
+        return 10 * torch.exp2(doublings)
+
+
+def _row_squares(rows: Tensor) -> Tensor:
+    """|row|² of each row, as a column."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return norms.square_()
+
+
+def _close(*sums: TreeSum) -> None:
+    for one in sums:
+        one.close_chunk()
+
+
+def _data_gram(x: Tensor, ws: Workspace) -> tuple[Tensor, Tensor]:
+    """Centred Gram matrix and mean of the data, exact to float64: raw features may have large offsets."""
+    width = x.shape[1]
+    total = ws.sum("x", width, dtype=torch.float64)
+    gram = ws.sum("x gram", width, width, dtype=torch.float64)
+    for chunk in ws.tiling.chunks():
+        for rows in chunk:
+            total.add(x[rows].double().sum(0))
+        total.close_chunk()
+    mean = total.take() / len(x)
+    for chunk in ws.tiling.chunks():
+        for rows in chunk:
+            centred = x[rows].double() - mean
+            gram.add_product(centred.t(), centred)
+        gram.close_chunk()
+    return gram.take().to(x.dtype), mean.to(x.dtype)

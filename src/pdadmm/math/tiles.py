@@ -1,0 +1,160 @@
+"""How samples are walked: in tiles that stay in cache, grouped into chunks whose sums form one fixed tree.
+
+    samples   |-------------------------------------------------------|
+    chunks    |------------|-------------|-------------|--------------|     1, 2, 4, 8 or 16, by the sample count alone
+    tiles     |----|----|--|----|----|---|----|----|---|----|----|----|     at most `tile_rows` samples each
+
+A sum over samples (a Gram matrix, a residual) is added tile by tile within a chunk, and chunk by chunk in a binary
+tree. A shard that holds whole subtrees can therefore compute its part alone and arrive at the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MAX_CHUNKS = 16
+MIN_CHUNK_ROWS = 256
+TILE_BYTES = 2 * 2**20  # a handful of such tiles fits into a shared cache
+
+
+def default_tile_rows(max_width: int) -> int:
+    """A power of two, so that a float32 tile of the widest layer takes about TILE_BYTES."""
+    rows = max(1, TILE_BYTES // (4 * max_width))
+    return min(8192, max(128, 1 << (rows.bit_length() - 1)))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The chunks of `num_samples` samples and the tiles of each chunk, as slices."""
+
+    num_samples: int
+    tile_rows: int
+
+    @property
+    def num_chunks(self) -> int:
+        """A power of two that depends on nothing but the number of samples."""
+        fitting = max(1, self.num_samples // MIN_CHUNK_ROWS)
+        return min(MAX_CHUNKS, 1 << (fitting.bit_length() - 1))
+
+    def chunks(self) -> Iterator[list[slice]]:
+        """The tiles of each chunk in turn."""
+        for index in range(self.num_chunks):
+            start = index * self.num_samples // self.num_chunks
+            stop = (index + 1) * self.num_samples // self.num_chunks
+            yield [slice(row, min(row + self.tile_rows, stop)) for row in range(start, stop, self.tile_rows)]
+
+    def tiles(self) -> Iterator[slice]:
+        """All tiles, in order."""
+        for chunk in self.chunks():
+            yield from chunk
+
+    @property
+    def largest_tile(self) -> int:
+        """Rows of the largest tile."""
+        return max(int(tile.stop - tile.start) for tile in self.tiles())
+
+
+class TreeSum:
+    """A sum over tiles in the fixed order of the module's drawing.
+
+    Finished chunks wait on a stack, each with the number of chunks in it; two of equal size merge. Buffers are kept
+    and used again, so a sum allocates only the first time.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self._free: list[Tensor] = []
+        self._stack: list[tuple[int, Tensor]] = []
+        self._open: Tensor | None = None
+
+    def add(self, term: Tensor) -> None:
+        """Add a tile's term to the open chunk."""
+        if self._open is None:
+            self._open = self._buffer().copy_(term)
+        else:
+            self._open.add_(term)
+
+    def add_product(self, left: Tensor, right: Tensor) -> None:
+        """Add left @ right, inside the product itself."""
+        if self._open is None:
+            self._open = torch.mm(left, right, out=self._buffer())
+        else:
+            self._open.addmm_(left, right)
+
+    def close_chunk(self) -> None:
+        """The chunk is complete: merge it into the tree."""
+        assert self._open is not None
+        size, term = 1, self._open
+        while self._stack and self._stack[-1][0] == size:
+            _, left = self._stack.pop()
+            self._free.append(term)
+            size, term = 2 * size, left.add_(term)
+        self._stack.append((size, term))
+        self._open = None
+
+    def take(self) -> Tensor:
+        """The total, valid until the next sum is begun here; resets."""
+        assert self._open is None
+        assert len(self._stack) == 1
+        _, total = self._stack.pop()
+        self._free.append(total)
+        return total
+
+    def _buffer(self) -> Tensor:
+        if self._free:
+            return self._free.pop()
+        return torch.empty(self._shape, dtype=self._dtype, device=self._device)
+
+
+class Workspace:
+    """The memory that the layers of one process share: tile buffers, sums, and one array-sized scratch."""
+
+    def __init__(
+        self, tiling: Tiling, max_width: int, scratch_width: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.tiling = tiling
+        self.dtype = dtype
+        self.device = device
+        self._slots: dict[int, Tensor] = {}
+        self._slot_size = tiling.largest_tile * max_width
+        self._scratch = torch.empty(tiling.num_samples * scratch_width, dtype=dtype, device=device)
+        self._sums: dict[tuple[str, tuple[int, ...]], TreeSum] = {}
+
+    def tile(self, slot: int, rows: int, cols: int) -> Tensor:
+        """Tile buffer number `slot`, shaped; its content lasts until the slot is asked for again."""
+        if slot not in self._slots:
+            self._slots[slot] = torch.empty(self._slot_size, dtype=self.dtype, device=self.device)
+        return self._slots[slot][: rows * cols].view(rows, cols)
+
+    def scratch(self, *widths: int) -> tuple[Tensor, ...]:
+        """The scratch array, divided into arrays of all samples with these widths."""
+        samples, start, parts = self.tiling.num_samples, 0, []
+        for width in widths:
+            parts.append(self._scratch[start : start + samples * width].view(samples, width))
+            start += samples * width
+        return tuple(parts)
+
+    def sum(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> TreeSum:
+        """The sum of this name and shape, kept from one use to the next."""
+        key = (name, shape)
+        if key not in self._sums:
+            self._sums[key] = TreeSum(shape, dtype or self.dtype, self.device)
+        return self._sums[key]
+
+
+def sum_of_squares(rows: Tensor) -> Tensor:
+    """|rows|² as a float64 scalar: per row in its own type, then over rows in float64.
+
+    Row norms and a short sum do not depend on the number of threads, a sum over everything would.
+    """
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms.double().square_().sum()
+
+
+def sum_of_rows(values: Tensor) -> Tensor:
+    """The sum of one number a row, as a float64 scalar."""
+    return values.double().sum()

@@ -1,0 +1,79 @@
+"""The network itself: weights and an activation, evaluated forward in tiles; and where its first weights come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdadmm.growth import embed
+from pdadmm.math.activations import Activation
+from pdadmm.math.subproblems import linear
+
+FORWARD_ROWS = 4096
+
+
+@dataclass
+class Network:
+    """x -> W_L f(… f(W_1 x + b_1) …) + b_L."""
+
+    weights: list[Tensor]
+    biases: list[Tensor]
+    activation: Activation
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """The widths between input and output."""
+        return tuple(len(b) for b in self.biases[:-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs z_L for these samples, a few thousand at a time."""
+        out = torch.empty(len(x), len(self.biases[-1]), dtype=x.dtype, device=x.device)
+        for start in range(0, len(x), FORWARD_ROWS):
+            h = x[start : start + FORWARD_ROWS]
+            for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+                a = linear(h, W, b, h.new_empty(len(h), len(b)))
+                h = self.activation.forward(a, a)
+            linear(h, self.weights[-1], self.biases[-1], out[start : start + FORWARD_ROWS])
+        return out
+
+
+def initial_layer(
+    seed: int, layer: int, fan_in: int, width: int, kind: str, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """W from N(0, 2/fan-in) (`he`) or N(0, 0.1²) (`paper`), b = 0.
+
+    Each layer draws from its own stream, (seed, layer), so the draw does not depend on how layers are placed or when
+    they are added; it is made in float64 on the CPU, so it does not depend on the arithmetic either.
+    """
+    state = int(np.random.SeedSequence([seed, layer]).generate_state(1, np.uint64)[0] >> 1)
+    deviation = (2 / fan_in) ** 0.5 if kind == "he" else 0.1
+    W = torch.randn(width, fan_in, generator=torch.Generator().manual_seed(state), dtype=torch.float64)
+    return (W * deviation).to(dtype=dtype, device=device), torch.zeros(width, dtype=dtype, device=device)
+
+
+def identity_layer(width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """W = I, b = 0: passes its input on."""
+    return torch.eye(width, dtype=like.dtype, device=like.device), like.new_zeros(width)
+
+
+def deepen(network: Network, hidden: Sequence[int]) -> Network:
+    """The same network with identity layers inserted until its hidden widths are `hidden`.
+
+    The function is unchanged where f(f(z)) = f(z).
+    """
+    weights, biases = [], []
+    for width, source in zip(hidden, embed(network.hidden, hidden), strict=True):
+        W, b = (
+            identity_layer(width, network.biases[0])
+            if source is None
+            else (network.weights[source].clone(), network.biases[source].clone())
+        )
+        weights.append(W)
+        biases.append(b)
+    weights.append(network.weights[-1].clone())
+    biases.append(network.biases[-1].clone())
+    return Network(weights, biases, network.activation)
