@@ -1,3 +1,27 @@
-"""Train deep fully connected networks without backpropagation, every layer in parallel."""
+"""Train deep fully connected networks without backpropagation, every layer in parallel.
 
-__version__ = "0.1.0"
+import pdadmm
+
+data = pdadmm.load_data("digits")
+result = pdadmm.train(pdadmm.Config(hidden=(100,) * 9, epochs=30), data)
+result.history[-1]["test_accuracy"]
+"""
+
+from pdadmm.config import Config
+from pdadmm.data import Dataset, Part, load_data
+from pdadmm.model import Model, load_model
+from pdadmm.trainer import Observer, Result, train
+from pdadmm.version import __version__
+
+__all__ = [
+    "Config",
+    "Dataset",
+    "Model",
+    "Observer",
+    "Part",
+    "Result",
+    "__version__",
+    "load_data",
+    "load_model",
+    "train",
+]

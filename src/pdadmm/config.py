@@ -35,7 +35,13 @@ class Config:
     weight: str | None = _option(None, "data", "column with sample weights")
     test_fraction: float = _option(0.2, "data", "share held out where the data has no test part; 0 for none")
     split_seed: int = _option(0, "data", "seed of that split")
-    scaling: str = _option("standard", "data", "how features are scaled", ("standard", "minmax", "none"))
+    scaling: str | None = _option(
+        None,
+        "data",
+        "features: mean 0 and spread 1 each (standard), or with one spread for all as images need (global), or to "
+        "[0, 1] (minmax); default standard for files, global for named data sets",
+        ("standard", "global", "minmax", "none"),
+    )
     class_weight: str = _option("none", "data", "weight classes by 1/frequency", ("none", "balanced"))
 
     hidden: tuple[int, ...] = _option((100,) * 9, "network", "hidden widths: 9x100 or 800,400,200")
@@ -50,7 +56,7 @@ class Config:
     nu: float | None = _option(None, "method", "weight of the relaxed layer equations")
     rho: float | None = _option(None, "method", "weight of the constraint p = q")
     z_prox: float | None = _option(None, "method", "weight of |z - z_old|² (the paper's is 1)")
-    damping: float = _option(0.1, "method", "exact: proximal damping of W, relative to its Gram matrix")
+    damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
     ridge: float | None = _option(None, "method", "exact: ridge on W at the start, relative likewise")
     ridge_final: float | None = _option(None, "method", "exact: ridge at the end; falls geometrically")
     ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
@@ -85,7 +91,7 @@ class Config:
         object.__setattr__(self, "hidden", tuple(self.hidden))
         for field in dataclasses.fields(self):
             value, choices = getattr(self, field.name), field.metadata["choices"]
-            if choices and value not in choices:
+            if choices and value is not None and value not in choices:
                 raise UserError(f"{field.name} must be one of {', '.join(choices)}; got {value!r}")
         self._check_numbers()
 
@@ -129,13 +135,15 @@ class Config:
         nu = 1e-2 if self.nu is None else self.nu
         grown_by_default = "auto" if exact else "off"
         ridge = (0.03 if exact else 0.0) if self.ridge is None else self.ridge
+        is_file = Path(self.data).suffix != ""
         return dataclasses.replace(
             self,
+            scaling=("standard" if is_file else "global") if self.scaling is None else self.scaling,
             nu=nu,
             rho=nu if self.rho is None else self.rho,
             z_prox=(0.1 if exact else 1.0) if self.z_prox is None else self.z_prox,
             ridge=ridge,
-            ridge_final=ridge / 10 if self.ridge_final is None else self.ridge_final,
+            ridge_final=ridge / 30 if self.ridge_final is None else self.ridge_final,
             ridge_epochs=self.epochs if self.ridge_epochs is None else self.ridge_epochs,
             grow=grown_by_default if self.grow is None else self.grow,
         )

@@ -17,7 +17,8 @@ from itertools import pairwise
 
 from pdadmm.errors import UserError
 
-AUTO_EVERY = 2  # epochs between two new layers, where the run is long enough for it
+AUTO_START = 2  # hidden layers at first
+AUTO_EPOCH = 5  # and when the others join, where the run is long enough for it
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,11 @@ def parse_schedule(text: str, depth: int, epochs: int) -> list[tuple[int, int]]:
 
 
 def _auto(depth: int, epochs: int) -> list[tuple[int, int]]:
-    """One layer first, all within two fifths of the run: one more every AUTO_EVERY epochs, or more at once."""
-    slots = max(1, (2 * epochs // 5) // AUTO_EVERY)
-    add = -(-(depth - 1) // slots) if depth > 1 else 1
-    if depth <= 1 or epochs <= AUTO_EVERY:
+    """Two layers first, all of them from epoch 5 on; in a short run, from its middle."""
+    joining = min(AUTO_EPOCH, epochs // 2)
+    if depth <= AUTO_START or joining == 0:
         return [(0, depth)]
-    return parse_schedule(f"1+{add}@{AUTO_EVERY}", depth, epochs)
+    return [(0, AUTO_START), (joining, depth)]
 
 
 def _check(pairs: list[tuple[int, int]], text: str, depth: int, epochs: int) -> None:

@@ -1,0 +1,65 @@
+"""`pdadmm evaluate`: how good a model is on data with known targets."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from pdadmm.cli.options import add_json_flag
+from pdadmm.config import Config, read_toml
+from pdadmm.data import Dataset, load_data
+from pdadmm.errors import UserError
+from pdadmm.model import Model, load_model
+from pdadmm.rundir import CONFIG_FILE
+from pdadmm.trainer import load_for
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser("evaluate", help="accuracy (or R²) of a trained model")
+    parser.add_argument("model", type=Path, metavar="RUN", help="a run directory or a model.safetensors")
+    parser.add_argument(
+        "--data", metavar="DATA", help="data to evaluate on (default: the run's own train and test parts)"
+    )
+    parser.add_argument(
+        "--target", metavar="COLUMN", help="target column of a .csv or .parquet file (default: the last)"
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one score a part."""
+    model = load_model(arguments.model)
+    data = _data(arguments, model)
+    parts = {"train": data.train, "test": data.test} if arguments.data is None else {"data": data.train}
+    scores = {
+        f"{name}_{metric}": value
+        for name, part in parts.items()
+        if part is not None
+        for metric, value in model.evaluate(part).items()
+    }
+    samples = {f"{name}_samples": len(part.X) for name, part in parts.items() if part is not None}
+    if arguments.json:
+        print(json.dumps({"data": data.name, **scores, **samples}))
+    else:
+        for (name, value), count in zip(scores.items(), samples.values(), strict=True):
+            print(f"{name} {value:.4f}  ({count} samples of {data.name})")
+    return 0
+
+
+def _data(arguments: argparse.Namespace, model: Model) -> Dataset:
+    """The named data whole, or the run's own data split as the run split it."""
+    if arguments.data is not None:
+        # Nothing is held out: all samples are evaluated, and a file's own test part is not asked for.
+        return load_data(
+            arguments.data, target=arguments.target, test_fraction=0.0, regression=model.preprocessor.regression
+        )
+    config_file = arguments.model / CONFIG_FILE
+    if not config_file.is_file():
+        raise UserError(f"--data is needed, because {arguments.model} has no {CONFIG_FILE} that names it")
+    config = Config.from_mapping(read_toml(config_file), str(config_file))
+    return load_for(dataclasses.replace(config, target=arguments.target or config.target))

@@ -1,0 +1,94 @@
+"""Flags made from `Config`, and a `Config` made from flags, a file and a preset.
+
+A flag given on the command line wins over `--config`, which wins over `--preset`, which wins over the defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pdadmm.config import PRESETS, Config, parse_hidden, read_toml
+from pdadmm.errors import UserError
+from pdadmm.math.activations import activation_names
+from pdadmm.math.losses import loss_names
+
+_TITLES = {
+    "data": "data",
+    "network": "network",
+    "method": "method",
+    "growth": "growing depth",
+    "run": "run",
+}
+
+
+def add_config_flags(parser: argparse.ArgumentParser, groups: Iterable[str] = tuple(_TITLES)) -> None:
+    """One flag an option; those that are not given leave no trace in the namespace."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with options; flags override it")
+    parser.add_argument(
+        "--preset", choices=tuple(PRESETS), help="a named set of options; --config and flags override it"
+    )
+    for group in groups:
+        section = parser.add_argument_group(_TITLES[group])
+        for field in dataclasses.fields(Config):
+            if field.metadata["group"] == group:
+                _add_flag(section, field)
+
+
+def _add_flag(section: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -> None:
+    # Names that live in registries are listed here and checked where they are looked up.
+    listed = {"activation": activation_names(), "loss": loss_names()}.get(field.name, field.metadata["choices"])
+    text = field.metadata["help"]
+    if listed:
+        text += f": {', '.join(listed)}"
+    if field.name == "hidden":
+        text += " (default: 9x100)"
+    elif field.default is not None:
+        text += f" (default: {field.default})"
+    kwargs: dict[str, Any] = {"nargs": "?", "const": "auto"} if field.name == "grow" else {}
+    section.add_argument(
+        f"--{field.name.replace('_', '-')}",
+        default=argparse.SUPPRESS,
+        metavar=field.name.upper(),
+        help=text.replace("%", "%%"),
+        **kwargs,
+    )
+
+
+def config_from(arguments: argparse.Namespace) -> Config:
+    """The configuration that the flags, the file and the preset make together."""
+    values: dict[str, Any] = dict(PRESETS[arguments.preset]) if arguments.preset else {}
+    if arguments.config is not None:
+        from_file = read_toml(arguments.config)
+        Config.from_mapping(from_file, str(arguments.config))  # a mistake in the file is named as the file's
+        values |= from_file
+    for field in dataclasses.fields(Config):
+        if hasattr(arguments, field.name):
+            values[field.name] = _parse(field, getattr(arguments, field.name))
+    return Config.from_mapping(values)
+
+
+def _parse(field: dataclasses.Field[Any], text: str) -> Any:
+    """A flag's text as the type of its option."""
+    if field.name == "hidden":
+        return parse_hidden(text)
+    kind = str(field.type).split(" | ")[0]
+    try:
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except ValueError:
+        needed = {"int": "a whole number", "float": "a number"}[kind]
+        raise UserError(f"--{field.name.replace('_', '-')} must be {needed}; got {text!r}") from None
+
+
+def add_output_flags(parser: argparse.ArgumentParser, out_help: str) -> None:
+    """`--out` and `--json`, which every command that writes or prints has."""
+    parser.add_argument("--out", type=Path, metavar="DIR", help=out_help)
+    add_json_flag(parser)
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON on standard output")

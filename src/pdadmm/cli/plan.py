@@ -1,0 +1,64 @@
+"""`pdadmm plan`: what a run would take, before any work."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from pdadmm.cli.options import add_config_flags, add_json_flag, config_from
+from pdadmm.config import Config, format_hidden
+from pdadmm.data import Preprocessor
+from pdadmm.errors import UserError
+from pdadmm.machine import available_memory
+from pdadmm.plan import check_memory, format_bytes, plan_memory
+from pdadmm.trainer import load_for
+
+_SHAPE = ("samples", "features", "classes")
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser("plan", help="the memory a run will take, and whether it fits")
+    shape = parser.add_argument_group("shape, where there is no data yet")
+    shape.add_argument("--samples", type=int, metavar="N", help="training samples")
+    shape.add_argument("--features", type=int, metavar="N", help="features")
+    shape.add_argument("--classes", type=int, metavar="N", help="classes, or targets of a regression")
+    shape.add_argument("--test-samples", type=int, default=0, metavar="N", help="test samples (default: 0)")
+    add_json_flag(parser)
+    add_config_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the memory term by term; refuse, with the numbers, what cannot fit."""
+    config = config_from(arguments).resolved()
+    samples, tests, features, outputs = _shape(arguments, config)
+    plan = plan_memory(config, samples, tests, features, outputs)
+    free = available_memory()
+    if arguments.json:
+        shape = {"samples": samples, "test_samples": tests, "features": features, "outputs": outputs}
+        print(json.dumps({**shape, "memory": plan.to_mapping(), "available": free}))
+    else:
+        print(f"{samples} samples of {features} features, hidden {format_hidden(config.hidden)}, {outputs} outputs")
+        for name, size in plan.to_mapping().items():
+            print(f"  {name:<12} {format_bytes(size):>10}")
+        if free is not None:
+            print(f"  {'available':<12} {format_bytes(free):>10}")
+    check_memory(plan)
+    return 0
+
+
+def _shape(arguments: argparse.Namespace, config: Config) -> tuple[int, int, int, int]:
+    """Given by hand, or that of the data."""
+    given = {name: getattr(arguments, name) for name in _SHAPE}
+    if all(value is None for value in given.values()):
+        data = load_for(config)
+        outputs = Preprocessor.fit(data.train, "none", config.is_regression).num_outputs
+        return len(data.train.X), len(data.test.X) if data.test else 0, data.train.X.shape[1], outputs
+    for name, value in {**given, "test-samples": arguments.test_samples + 1}.items():
+        if value is None:
+            raise UserError(f"--{name} is missing; give all of --samples, --features and --classes, or none of them")
+        if value < 1:
+            raise UserError(f"--{name} must be at least 1; got {value}")
+    return arguments.samples, arguments.test_samples, arguments.features, arguments.classes

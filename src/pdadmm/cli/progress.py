@@ -1,0 +1,66 @@
+"""What a person sees while a run goes on: a bar on a terminal, lines elsewhere, nothing with --quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from pdadmm.history import Row
+
+LINE_SECONDS = 2.0  # at most one line in this time, where there is no terminal
+
+
+class Progress:
+    """Shows rows on standard error."""
+
+    def __init__(self, epochs: int, quiet: bool) -> None:
+        self._epochs = epochs
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._last_line = 0.0
+        self._seen: Row = {}
+        self._bar: Any = None
+        if not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=epochs, unit="epoch", dynamic_ncols=True, file=sys.stderr)
+
+    def row(self, row: Row) -> None:
+        """Show a new row; scores that it does not have are those of the last one that did."""
+        if self._quiet:
+            return
+        self._seen |= row
+        if self._bar is not None:
+            self._bar.set_postfix_str(self._text(), refresh=False)
+            self._bar.update()
+            return
+        now = time.monotonic()
+        if row["epoch"] in (1, self._epochs) or now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
+            left = (now - self._began) / row["epoch"] * (self._epochs - row["epoch"])
+            print(
+                f"epoch {row['epoch']}/{self._epochs}  {self._text()}  {left:.0f} s left", file=sys.stderr, flush=True
+            )
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.write(f"note: {text}", file=sys.stderr)
+        else:
+            print(f"note: {text}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _text(self) -> str:
+        row = self._seen
+        parts = [f"layers {row['layers']}", f"objective {row['objective']:.4g}", f"residual {row['residual']:.3g}"]
+        for name in ("train_accuracy", "test_accuracy", "train_r2", "test_r2"):
+            if name in row:
+                parts.append(f"{name.replace('_accuracy', '').replace('_', ' ')} {row[name]:.4f}")
+        return "  ".join(parts)

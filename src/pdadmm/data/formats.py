@@ -1,0 +1,79 @@
+"""Read a file of samples, whatever its format; the extension says which.
+
+A file that cannot be read, or is not what its name says, is a user's mistake with the file's name in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pdadmm.data.arrays import as_float
+from pdadmm.data.csv_file import read_csv
+from pdadmm.data.npz_file import read_npz, read_npz_features
+from pdadmm.data.parquet_file import read_parquet
+from pdadmm.data.tables import Chooser, Table, feature_columns, training_columns
+from pdadmm.errors import UserError
+
+EXTENSIONS = (".npz", ".csv", ".parquet")
+
+
+def read_tables(path: str | Path, target: str | None = None, weight: str | None = None) -> tuple[Table, Table | None]:
+    """The samples of a file with their targets: the training part and, if a .npz has one, the test part."""
+    path = _checked_path(path)
+    if path.suffix.lower() == ".npz":
+        for option, value in (("target", target), ("weight", weight)):
+            if value is not None:
+                raise UserError(
+                    f"{option} must not be set for a .npz file, whose arrays have fixed names; got {value!r}"
+                )
+        train, test = read_npz(path)
+        return _floating(train), None if test is None else _floating(test)
+    return _read_columns(path, partial(training_columns, target=target, weight=weight)), None
+
+
+def read_features(
+    path: str | Path, features: Sequence[str] | int, target: str | None = None, weight: str | None = None
+) -> Table:
+    """The samples of a file for prediction; y and weight of the result are None.
+
+    `features` are the names of the model's features, or just their number. Columns with names are found by
+    name. Else they are taken in order, without the target and weight columns where the file has those too.
+    """
+    path = _checked_path(path)
+    if path.suffix.lower() != ".npz":
+        return _read_columns(path, partial(feature_columns, features=features, target=target, weight=weight))
+    table = read_npz_features(path)
+    wanted = features if isinstance(features, int) else len(features)
+    if table.X.ndim == 2 and table.X.shape[1] != wanted:
+        raise UserError(f"{path} must have the {wanted} features of the model; got {table.X.shape[1]}")
+    return _floating(table)
+
+
+def has_known_extension(path: str | Path) -> bool:
+    """Whether the name ends like a file we can read."""
+    return Path(path).suffix.lower() in EXTENSIONS
+
+
+def _checked_path(path: str | Path) -> Path:
+    path = Path(path).expanduser()
+    if not has_known_extension(path):
+        raise UserError(f"a data file must end in {', '.join(EXTENSIONS)}; got {str(path)!r}")
+    if path.is_dir():
+        raise UserError(f"a data file must be a file; {str(path)!r} is a directory")
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as error:
+        raise UserError(f"cannot read the data file {str(path)!r}: {error.strerror}") from None
+
+
+def _read_columns(path: Path, choose: Chooser) -> Table:
+    read = read_csv if path.suffix.lower() == ".csv" else read_parquet
+    return _floating(read(path, choose))
+
+
+def _floating(table: Table) -> Table:
+    return replace(table, X=as_float(table.X))

@@ -1,0 +1,130 @@
+"""From what the user calls the data (a name or a file) to a checked `Dataset`.
+
+Where the data has no test part, one is held out. In classification that split is stratified, which needs two
+samples of every class; a class with one is an error, because it could only be trained on or tested on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from pdadmm.data.arrays import Array, shorten
+from pdadmm.data.checks import check_dataset, check_part
+from pdadmm.data.dataset import Dataset, Part
+from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_tables
+from pdadmm.data.labels import as_labels
+from pdadmm.data.tables import Table
+from pdadmm.errors import UserError
+
+# sklearn seeds its generator with 32 bits.
+_LARGEST_SEED = 2**32 - 1
+
+
+def load_data(
+    source: str,
+    *,
+    target: str | None = None,
+    weight: str | None = None,
+    test_fraction: float = 0.2,
+    split_seed: int = 0,
+    regression: bool = False,
+) -> Dataset:
+    """Read, check and, where there is no test part yet, split the data; test_fraction 0 holds nothing out.
+
+    `source` is a name in `SOURCES` or a file; `target` and `weight` name columns of a .csv or .parquet file.
+    Class labels come back as int64, bool or str.
+    """
+    if not 0 <= test_fraction < 1:
+        raise UserError(f"test_fraction must be at least 0 and below 1; got {test_fraction}")
+    if not 0 <= split_seed <= _LARGEST_SEED:
+        raise UserError(f"split_seed must be from 0 to {_LARGEST_SEED}; got {split_seed}")
+    train_table, test_table = _read(source, target, weight)
+    name = source if source in SOURCES else Path(source).name
+    names = train_table.feature_names
+    whole = _part(train_table)
+    if test_table is not None:
+        given = Dataset(name, whole, _part(test_table), names)
+        check_dataset(given, regression)
+        return given if regression else _with_labels(given)
+    check_part(whole, name, regression, names)
+    if not regression:
+        whole = Part(whole.X, as_labels(whole.y, name), whole.weight)
+    if test_fraction == 0:
+        return Dataset(name, whole, None, names)
+    train, test = _split(whole, test_fraction, split_seed, regression)
+    return Dataset(name, train, test, names)
+
+
+def _digits() -> tuple[Table, Table | None]:
+    """1797 images of handwritten digits, 8 by 8, which scikit-learn brings along."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return Table(digits.data, digits.target, None, tuple(digits.feature_names)), None
+
+
+SOURCES: dict[str, Callable[[], tuple[Table, Table | None]]] = {"digits": _digits}
+"""Data sets by name; a loader returns the training part and, where one is defined, the test part."""
+
+
+def _read(source: str, target: str | None, weight: str | None) -> tuple[Table, Table | None]:
+    if source in SOURCES:
+        for option, value in (("target", target), ("weight", weight)):
+            if value is not None:
+                raise UserError(f"{option} must not be set for {source}, only for a file; got {value!r}")
+        return SOURCES[source]()
+    if not has_known_extension(source):
+        raise UserError(
+            f"data must be a known name ({', '.join(sorted(SOURCES))}) "
+            f"or a file that ends in {', '.join(EXTENSIONS)}; got {source!r}"
+        )
+    return read_tables(source, target, weight)
+
+
+def _part(table: Table) -> Part:
+    assert table.y is not None, "a training table has targets"
+    return Part(table.X, table.y, table.weight)
+
+
+def _with_labels(dataset: Dataset) -> Dataset:
+    assert dataset.test is not None
+    train, test = (Part(part.X, as_labels(part.y, dataset.name), part.weight) for part in (dataset.train, dataset.test))
+    return Dataset(dataset.name, train, test, dataset.feature_names)
+
+
+def _split(whole: Part, test_fraction: float, split_seed: int, regression: bool) -> tuple[Part, Part]:
+    """Split row numbers, which picks the very rows that splitting the arrays would pick."""
+    from sklearn.model_selection import train_test_split
+
+    if not regression:
+        _check_enough_members(whole.y)
+    try:
+        train_rows, test_rows = train_test_split(
+            np.arange(len(whole.X)),
+            test_size=test_fraction,
+            random_state=split_seed,
+            stratify=None if regression else whole.y,
+        )
+    except ValueError as error:
+        raise UserError(
+            f"test_fraction must leave both parts enough of the {len(whole.X)} samples; "
+            f"got {test_fraction} ({error}). Use --test-fraction 0 for no test part"
+        ) from None
+    return _rows(whole, train_rows), _rows(whole, test_rows)
+
+
+def _check_enough_members(y: Array) -> None:
+    classes, counts = np.unique(y, return_counts=True)
+    lonely = classes[counts < 2].tolist()
+    if lonely:
+        raise UserError(
+            f"every class must have at least 2 samples to hold out a test part; got 1 of {shorten(lonely)}. "
+            f"Add samples, or use --test-fraction 0"
+        )
+
+
+def _rows(part: Part, rows: Array) -> Part:
+    return Part(part.X[rows], part.y[rows], None if part.weight is None else part.weight[rows])

@@ -1,0 +1,127 @@
+"""A file's content as arrays, and the choice of which columns are features, target and weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdadmm.data.arrays import Array, generated_names, shorten
+from pdadmm.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What one file holds for one part."""
+
+    X: Array
+    y: Array | None
+    weight: Array | None
+    feature_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a file; `names` is None where its first line is data already."""
+
+    path: Path
+    names: tuple[str, ...] | None
+    count: int
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for name in self.names or ():
+            if name in seen:
+                raise UserError(f"{self.path}: column names must be unique; got {name!r} twice")
+            seen.add(name)
+
+    def label(self, column: int) -> str:
+        """How an error message calls a column."""
+        return f"{column} (counted from 0)" if self.names is None else repr(self.names[column])
+
+    def find(self, option: str, wanted: str) -> int:
+        """The column that the user's `option` means: a name or, without a header, a number from 0."""
+        if self.names is not None:
+            if wanted in self.names:
+                return self.names.index(wanted)
+            raise UserError(
+                f"{option} must be a column of {self.path}; got {wanted!r}, columns: {shorten(list(self.names))}"
+            )
+        if wanted.isdecimal() and int(wanted) < self.count:
+            return int(wanted)
+        raise UserError(
+            f"{option} must be a column number from 0 to {self.count - 1}, "
+            f"because {self.path} has no header line; got {wanted!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where in the file everything is; `feature_names` belong to `features`, in order."""
+
+    features: tuple[int, ...]
+    feature_names: tuple[str, ...]
+    target: int | None = None
+    weight: int | None = None
+
+
+Chooser = Callable[[Header], Columns]
+
+
+def training_columns(header: Header, target: str | None, weight: str | None) -> Columns:
+    """Target (by default the last column), weight if any, and all the others as features."""
+    weight_column = None if weight is None else header.find("weight", weight)
+    if target is not None:
+        target_column = header.find("target", target)
+    else:
+        target_column = max((c for c in range(header.count) if c != weight_column), default=-1)
+    if target_column == weight_column:
+        raise UserError(f"target and weight must be different columns; both are {header.label(target_column)}")
+    features = tuple(c for c in range(header.count) if c not in (target_column, weight_column))
+    if not features:
+        raise UserError(
+            f"{header.path} must have a target and at least one feature, in columns separated by commas; "
+            f"its number of columns is {header.count}"
+        )
+    return Columns(features, _names(header, features), target_column, weight_column)
+
+
+def feature_columns(header: Header, features: Sequence[str] | int, target: str | None, weight: str | None) -> Columns:
+    """The columns a model was trained on, by name where both sides have names, else by position.
+
+    By name, other columns are ignored. By position, the target and weight columns are left out if present.
+    """
+    if not isinstance(features, int):
+        wanted = tuple(features)
+        if header.names is not None:
+            position = {name: column for column, name in enumerate(header.names)}
+            missing = [name for name in wanted if name not in position]
+            if not missing:
+                return Columns(tuple(position[name] for name in wanted), wanted)
+            if wanted != generated_names(len(wanted)):
+                raise UserError(
+                    f"{header.path} must have the {len(wanted)} features of the model; it lacks {shorten(missing)}"
+                )
+        features = len(wanted)
+    chosen = _by_position(header, features, target, weight)
+    return Columns(chosen, _names(header, chosen))
+
+
+def _by_position(header: Header, count: int, target: str | None, weight: str | None) -> tuple[int, ...]:
+    everything = tuple(range(header.count))
+    if header.names is not None:
+        everything = tuple(c for c in everything if header.names[c] not in (target, weight))
+        without_target = everything[:-1] if target is None else everything
+    else:
+        with_more = header.count > count
+        without_target = training_columns(header, target, weight).features if with_more else everything
+    for candidate in (everything, without_target):
+        if len(candidate) == count:
+            return candidate
+    raise UserError(f"{header.path} must have the {count} features of the model; got {len(everything)} columns")
+
+
+def _names(header: Header, columns: tuple[int, ...]) -> tuple[str, ...]:
+    if header.names is None:
+        return generated_names(len(columns))
+    return tuple(header.names[column] for column in columns)

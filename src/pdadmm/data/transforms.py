@@ -1,0 +1,216 @@
+"""The map from the user's features and targets to those of the network, and back; stored with the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pdadmm.data.arrays import Array, generated_names, row_chunks, shorten
+from pdadmm.data.dataset import Part
+from pdadmm.data.labels import as_labels
+from pdadmm.data.statistics import column_statistics
+from pdadmm.errors import UserError
+
+SCALINGS = ("standard", "global", "minmax", "none")
+_LABEL_TYPES = {"b": "bool", "i": "int", "U": "str"}
+_NUMPY_TYPES: dict[str, type[np.generic]] = {"bool": np.bool_, "int": np.int64, "str": np.str_}
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessor:
+    """Features become (X - shift) / scale; targets become class indices, or standardised real values."""
+
+    shift: Array
+    """(d,) float64: mean, minimum or 0 of the training part's features."""
+    scale: Array
+    """(d,) float64: deviation, range or 1; 1 for a feature that is constant."""
+    feature_names: tuple[str, ...]
+    classes: Array | None
+    """The sorted labels (int64, bool or str), or None in regression."""
+    target_shift: Array | None = None
+    """(k,) float64: mean of y in regression."""
+    target_scale: Array | None = None
+    """(k,) float64: deviation of y in regression."""
+    target_is_1d: bool = True
+    """Whether y was given as (N,), so that predictions are too."""
+
+    @classmethod
+    def fit(cls, train: Part, scaling: str, regression: bool, feature_names: Sequence[str] | None = None) -> Self:
+        """Learn the map from a training part that `check_part` has passed; sample weights play no role."""
+        names = generated_names(train.X.shape[1]) if feature_names is None else tuple(feature_names)
+        if len(names) != train.X.shape[1]:
+            raise UserError(f"feature_names must name every feature; got {len(names)} for {train.X.shape[1]} features")
+        shift, scale = _fit_scaling(train.X, scaling, names)
+        if not regression:
+            return cls(shift, scale, names, np.unique(as_labels(train.y, "the training data")))
+        y = train.y.reshape(len(train.y), -1)
+        target_names = tuple(f"y column {column}" for column in range(y.shape[1]))
+        target_shift, target_scale = _fit_scaling(y, "standard", target_names)
+        return cls(shift, scale, names, None, target_shift, target_scale, train.y.ndim == 1)
+
+    @property
+    def regression(self) -> bool:
+        """Whether targets are real values."""
+        return self.classes is None
+
+    @property
+    def num_features(self) -> int:
+        """The network's number of inputs."""
+        return len(self.shift)
+
+    @property
+    def num_outputs(self) -> int:
+        """The network's number of outputs: classes, or columns of y."""
+        if self.classes is not None:
+            return len(self.classes)
+        assert self.target_shift is not None
+        return len(self.target_shift)
+
+    def features(self, X: Array, dtype: npt.DTypeLike) -> Array:
+        """X scaled, as a new C-contiguous array of `dtype`; nothing else of X's size is made on the way."""
+        if X.ndim != 2 or X.shape[1] != self.num_features:
+            got = f"{X.shape[1]} features" if X.ndim == 2 else f"shape {X.shape}"
+            raise UserError(f"X must be 2-D with the model's {self.num_features} features; got {got}")
+        if X.dtype.kind not in "biuf":
+            raise UserError(f"X must be real numbers; got type {X.dtype}")
+        scaled = np.empty(X.shape, dtype=dtype)
+        plain = not self.shift.any() and bool((self.scale == 1).all())
+        # Overflow becomes infinite, which is found and named below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows in row_chunks(X):
+                scaled[rows] = X[rows] if plain else (X[rows] - self.shift) / self.scale
+                finite = np.isfinite(scaled[rows])
+                if not finite.all():
+                    row, column = np.argwhere(~finite)[0].tolist()
+                    raise UserError(
+                        f"X must be finite, also when scaled to {scaled.dtype}; "
+                        f"got {X[rows.start + row, column]} at row {rows.start + row}, "
+                        f"column {column} ({self.feature_names[column]!r})"
+                    )
+        return scaled
+
+    def targets(self, y: Array) -> Array:
+        """(N,) int64 indices into `classes`; in regression (N, k) float64, standardised."""
+        if self.classes is not None:
+            return _indices(as_labels(y, "the data"), self.classes)
+        if y.dtype.kind not in "biuf":
+            raise UserError(f"y must be real numbers in regression; got type {y.dtype}")
+        columns = y[:, np.newaxis] if y.ndim == 1 else y
+        if columns.ndim != 2 or columns.shape[1] != self.num_outputs:
+            raise UserError(f"y must have the model's {self.num_outputs} outputs; got shape {y.shape}")
+        standardised: Array = (columns - self.target_shift) / self.target_scale
+        return standardised
+
+    def decode(self, indices: Array) -> Array:
+        """The labels, in the user's own type, that class indices stand for."""
+        assert self.classes is not None, "regression has no classes"
+        labels: Array = self.classes[indices]
+        return labels
+
+    def restore(self, z: Array) -> Array:
+        """Outputs of a regression in y's units; (N,) if y was, else (N, k)."""
+        assert self.regression, "classes are decoded, not restored"
+        values: Array = z.reshape(len(z), self.num_outputs) * self.target_scale + self.target_shift
+        return values[:, 0] if self.target_is_1d else values
+
+    def to_tensors(self) -> dict[str, Array]:
+        """The numbers, as float64 arrays."""
+        tensors = {"preprocess.shift": self.shift, "preprocess.scale": self.scale}
+        if self.target_shift is not None and self.target_scale is not None:
+            tensors["preprocess.target_shift"] = self.target_shift
+            tensors["preprocess.target_scale"] = self.target_scale
+        return tensors
+
+    def to_metadata(self) -> dict[str, str]:
+        """All the rest, as JSON texts."""
+        values: dict[str, Any] = {"regression": self.regression, "feature_names": self.feature_names}
+        if self.classes is not None:
+            values["classes"] = self.classes.tolist()
+            values["label_type"] = _LABEL_TYPES[self.classes.dtype.kind]
+        else:
+            values["target_is_1d"] = self.target_is_1d
+        return {f"preprocess.{name}": json.dumps(value) for name, value in values.items()}
+
+    @classmethod
+    def from_stored(cls, tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> Self:
+        """The same object again; entries of other owners are ignored."""
+        try:
+            shift, scale = tensors["preprocess.shift"], tensors["preprocess.scale"]
+            names = tuple(json.loads(metadata["preprocess.feature_names"]))
+            if json.loads(metadata["preprocess.regression"]):
+                target_shift = tensors["preprocess.target_shift"]
+                target_scale = tensors["preprocess.target_scale"]
+                is_1d = bool(json.loads(metadata["preprocess.target_is_1d"]))
+                stored = cls(shift, scale, names, None, target_shift, target_scale, is_1d)
+            else:
+                label_type = _NUMPY_TYPES[json.loads(metadata["preprocess.label_type"])]
+                labels = json.loads(metadata["preprocess.classes"])
+                stored = cls(shift, scale, names, np.array(labels, dtype=label_type))
+        except KeyError as error:
+            raise UserError(f"the model must have its preprocessing stored; it lacks {error}") from None
+        except (TypeError, ValueError) as error:
+            raise UserError(f"the model's stored preprocessing is damaged: {error}") from None
+        if not len(shift) == len(scale) == len(names):
+            raise UserError(
+                f"the model's stored shift, scale and names must be of equal length; "
+                f"got {len(shift)}, {len(scale)} and {len(names)}"
+            )
+        return stored
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Preprocessor):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, Array]:
+    if scaling not in SCALINGS:
+        raise UserError(f"scaling must be one of {', '.join(SCALINGS)}; got {scaling!r}")
+    if scaling == "none":
+        return np.zeros(X.shape[1]), np.ones(X.shape[1])
+    found = column_statistics(X)
+    with np.errstate(over="ignore"):
+        spread = {
+            "standard": found.deviation,
+            # One unit for all features, as pixels have: a pixel that is almost always dark is not blown up.
+            "global": np.full_like(found.deviation, np.sqrt(np.mean(found.deviation**2))),
+            "minmax": found.maximum - found.minimum,
+        }[scaling]
+    shift = found.minimum if scaling == "minmax" else found.mean
+    too_wide = np.flatnonzero(~np.isfinite(spread))
+    if too_wide.size:
+        column = int(too_wide[0])
+        raise UserError(
+            f"the spread of {names[column]!r} must fit in float64; "
+            f"its values go from {found.minimum[column]} to {found.maximum[column]}"
+        )
+    # A mean of equal numbers may be off by rounding, and a deviation of rounding errors would blow them up.
+    # Values that differ by so little that their squares vanish count as constant too.
+    constant = (found.minimum == found.maximum) | (spread == 0)
+    return np.where(constant, found.minimum, shift), np.where(constant, 1.0, spread)
+
+
+def _indices(labels: Array, classes: Array) -> Array:
+    # numpy would compare texts and numbers as texts.
+    comparable = (labels.dtype.kind == "U") == (classes.dtype.kind == "U")
+    places = np.searchsorted(classes, labels).clip(max=len(classes) - 1) if comparable else None
+    known = np.zeros(len(labels), dtype=bool) if places is None else classes[places] == labels
+    if places is None or not known.all():
+        unknown = np.unique(labels[~known]).tolist()
+        raise UserError(
+            f"y must only have classes of the training data ({shorten(classes.tolist())}); got {shorten(unknown)}"
+        )
+    return places.astype(np.int64)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype.kind == other.dtype.kind and np.array_equal(one, other)
+    return bool(one is other or (type(one) is type(other) and one == other))

@@ -1,0 +1,136 @@
+"""A trained network together with what it needs to face a user's data: scaling, class labels, units of y.
+
+On disk it is one safetensors file, `model.safetensors`: tensors `layers.0.weight`, `layers.0.bias`, … (as in
+`nn.Linear`), the preprocessing beside them, and the rest as JSON in the header. Nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from pdadmm.data import Part, Preprocessor
+from pdadmm.errors import UserError
+from pdadmm.math.activations import get_activation
+from pdadmm.network import Network
+from pdadmm.rundir import MODEL_FILE, write_whole
+
+FORMAT = "pdadmm-model"
+VERSION = "1"
+
+
+@dataclass
+class Model:
+    """A network and its preprocessing."""
+
+    network: Network
+    preprocessor: Preprocessor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The arithmetic it was trained in."""
+        return self.network.weights[0].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.network.weights[0].device
+
+    def tensor(self, X: NDArray[np.generic]) -> Tensor:
+        """A user's features as the network takes them."""
+        scaled = self.preprocessor.features(X, np.dtype(str(self.dtype).removeprefix("torch.")))
+        return torch.from_numpy(scaled).to(self.device)
+
+    def outputs(self, X: NDArray[np.generic]) -> Tensor:
+        """z_L for a user's features."""
+        return self.network.forward(self.tensor(X))
+
+    def predict(self, X: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Class labels, or values in the units of y."""
+        z = self.outputs(X)
+        if self.preprocessor.regression:
+            return self.preprocessor.restore(z.double().cpu().numpy())
+        return self.preprocessor.decode(z.argmax(1).cpu().numpy())
+
+    def predict_proba(self, X: NDArray[np.generic]) -> NDArray[np.float64]:
+        """A probability for each class, in the order of `preprocessor.classes`."""
+        if self.preprocessor.regression:
+            raise UserError("probabilities need a classifier; this model predicts real values")
+        result: NDArray[np.float64] = self.outputs(X).double().softmax(1).cpu().numpy()
+        return result
+
+    def evaluate(self, part: Part) -> dict[str, float]:
+        """`accuracy` or `r2` on samples with known targets."""
+        y = torch.from_numpy(self.preprocessor.targets(part.y)).to(self.device)
+        return {self.metric: score(self.outputs(part.X), y, self.preprocessor.regression)}
+
+    @property
+    def metric(self) -> str:
+        """What `evaluate` measures."""
+        return "r2" if self.preprocessor.regression else "accuracy"
+
+    def save(self, path: Path) -> None:
+        """Write the file whole or not at all."""
+        tensors = {name: torch.from_numpy(array) for name, array in self.preprocessor.to_tensors().items()}
+        for index, (W, b) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
+            tensors[f"layers.{index}.weight"] = W.contiguous().cpu()
+            tensors[f"layers.{index}.bias"] = b.contiguous().cpu()
+        metadata = {
+            "format": FORMAT,
+            "version": VERSION,
+            "network": json.dumps({"activation": self.network.activation.name, "layers": len(self.network.biases)}),
+            **self.preprocessor.to_metadata(),
+        }
+        write_whole(path, to_bytes(tensors, metadata))
+
+
+def score(outputs: Tensor, targets: Tensor, regression: bool) -> float:
+    """Accuracy, or the coefficient of determination averaged over the targets."""
+    if not regression:
+        return float((outputs.argmax(1) == targets).double().mean())
+    outputs, targets = outputs.double(), targets.double()
+    error = (outputs - targets).square_().sum(0)
+    spread = (targets - targets.mean(0)).square_().sum(0)
+    # A target that does not vary is explained wholly or not at all.
+    r2 = torch.where(spread > 0, 1 - error / spread.clamp(min=1e-300), (error == 0).double())
+    return float(r2.mean())
+
+
+def load_model(path: str | Path, device: str = "cpu") -> Model:
+    """The model in a run directory or in a file."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / MODEL_FILE
+    if not path.is_file():
+        raise UserError(f"no model at {path}; give a run directory or a {MODEL_FILE}")
+    try:
+        with safe_open(path, framework="pt", device=device) as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is not a safetensors file: {error}") from None
+    if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
+        raise UserError(
+            f"{path} is not a model of this program: format {metadata.get('format')!r} version "
+            f"{metadata.get('version')!r}, expected {FORMAT!r} version {VERSION!r}"
+        )
+    try:
+        network = json.loads(metadata["network"])
+        layers = range(network["layers"])
+        model = Network(
+            [tensors[f"layers.{i}.weight"] for i in layers],
+            [tensors[f"layers.{i}.bias"] for i in layers],
+            get_activation(network["activation"]),
+        )
+        arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if name.startswith("preprocess.")}
+        return Model(model, Preprocessor.from_stored(arrays, metadata))
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise UserError(f"{path} is incomplete: {error}") from None

@@ -1,0 +1,413 @@
+"""Files are written here and read back; a broken one is named, never a traceback from below."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pdadmm.data import read_features, read_tables
+from pdadmm.data.arrays import Array
+from pdadmm.errors import UserError
+
+PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489")
+
+
+@pytest.fixture
+def X() -> Array:
+    return np.random.default_rng(0).normal(size=(5, 3))
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_parquet(path: Path, **columns: Any) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), path, row_group_size=2)
+    return path
+
+
+def refused(message: str) -> Any:
+    return pytest.raises(UserError, match=re.escape(message))
+
+
+# --- .npz
+
+
+def test_npz_with_one_part(tmp_path: Path, X: Array) -> None:
+    y, w = np.array(["a", "b", "a", "b", "a"]), np.arange(5.0)
+    np.savez(tmp_path / "d.npz", X=X, y=y, w=w)
+    train, test = read_tables(tmp_path / "d.npz")
+    assert test is None
+    assert np.array_equal(train.X, X)
+    assert train.y is not None
+    assert train.y.tolist() == y.tolist()
+    assert train.weight is not None
+    assert train.weight.tolist() == w.tolist()
+    assert train.feature_names == ("x0", "x1", "x2")
+
+
+def test_npz_with_two_parts_and_images(tmp_path: Path) -> None:
+    images = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4)
+    y = np.array([0, 1])
+    np.savez_compressed(tmp_path / "d.npz", X_train=images, y_train=y, X_test=images[:1], y_test=y[:1])
+    train, test = read_tables(tmp_path / "d.npz")
+    assert test is not None
+    assert train.X.shape == (2, 16)
+    assert train.X.dtype == np.float32
+    assert test.X.tolist() == [list(range(16))]
+    assert train.weight is None
+
+
+def test_npz_without_samples_is_left_to_the_checks(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", X=np.zeros((0, 4, 4)), y=np.zeros(0))
+    assert read_tables(tmp_path / "d.npz")[0].X.shape == (0, 16)
+
+
+@pytest.mark.parametrize(
+    ("keys", "lacking"),
+    [
+        (("X", "labels"), "it lacks 'y', keys: 'X', 'labels'"),
+        (("data",), "it lacks 'X', keys: 'data'"),
+        (("X_train",), "it lacks 'y_train', keys: 'X_train'"),
+        (("X_train", "y_train", "X_test"), "it lacks 'y_test', keys: 'X_test', 'X_train', 'y_train'"),
+    ],
+)
+def test_npz_missing_key_lists_the_keys(tmp_path: Path, keys: tuple[str, ...], lacking: str) -> None:
+    arrays: dict[str, Any] = dict.fromkeys(keys, np.zeros((2, 2)))
+    np.savez(tmp_path / "d.npz", **arrays)
+    with refused(lacking):
+        read_tables(tmp_path / "d.npz")
+
+
+def test_npz_refuses_pickles(tmp_path: Path, X: Array) -> None:
+    np.savez(tmp_path / "d.npz", X=X, y=np.array(["a", 1, None, "b", "c"], dtype=object))
+    with refused("y must be an array of numbers or texts; got Python objects (save y.astype(str)"):
+        read_tables(tmp_path / "d.npz")
+
+
+def test_npz_has_no_columns(tmp_path: Path, X: Array) -> None:
+    np.savez(tmp_path / "d.npz", X=X, y=np.arange(5))
+    for option in ("target", "weight"):
+        with refused(f"{option} must not be set for a .npz file"):
+            read_tables(tmp_path / "d.npz", **{option: "label"})
+
+
+def test_npz_features(tmp_path: Path, X: Array) -> None:
+    np.savez(tmp_path / "x.npz", X=X)
+    np.savez(tmp_path / "both.npz", X_train=X, X_test=X[:2])
+    np.savez(tmp_path / "none.npz", Z=X)
+    assert np.array_equal(read_features(tmp_path / "x.npz", 3, target="ignored").X, X)
+    assert np.array_equal(read_features(tmp_path / "both.npz", ("a", "b", "c")).X, X[:2])
+    with refused("it lacks 'X', keys: 'Z'"):
+        read_features(tmp_path / "none.npz", 3)
+    with refused("must have the 4 features of the model; got 3"):
+        read_features(tmp_path / "x.npz", 4)
+
+
+# --- .csv
+
+
+def test_csv_with_header_and_text_labels(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.csv", '\ufeffage,"a, b",kind\n1,2.5,cat\n\n-3e2, 4 ,"dog"\r\n5,6,cat\n')
+    table, test = read_tables(path)
+    assert test is None
+    assert table.X.tolist() == [[1, 2.5], [-300, 4], [5, 6]]
+    assert table.X.dtype == np.float64
+    assert table.y is not None
+    assert table.y.tolist() == ["cat", "dog", "cat"]
+    assert table.feature_names == ("age", "a, b")
+
+
+def test_csv_with_target_and_weight_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.csv", "a,y,w,b\n1,0.5,2,3\n4,1,1,6\n")
+    table, _ = read_tables(path, target="y", weight="w")
+    assert table.X.tolist() == [[1, 3], [4, 6]]
+    assert table.y is not None
+    assert table.y.tolist() == [0.5, 1.0]
+    assert table.weight is not None
+    assert table.weight.tolist() == [2, 1]
+    assert table.feature_names == ("a", "b")
+
+
+def test_csv_without_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.csv", "7,1,2\n8,3,4\n")
+    last, _ = read_tables(path)
+    assert last.y is not None
+    assert last.y.tolist() == [2, 4]
+    assert last.y.dtype == np.int64
+    first, _ = read_tables(path, target="0")
+    assert first.y is not None
+    assert first.y.tolist() == [7, 8]
+    assert first.X.tolist() == [[1, 2], [3, 4]]
+    assert first.feature_names == ("x0", "x1")
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "samples"),
+    [
+        ("5.1,3.5,setosa\n4.9,3.0,setosa\n", None, 2),
+        ("cat,7,7\ndog,8,8\n", "0", 2),
+        ("1,2,cat\n3,4,dog\n", None, 2),
+        ("0,1,2,label\n5,6,7,cat\n", None, 1),
+        ("label,1,2,3\ncat,5,6,7\n", "label", 1),
+        ("7,8,label\n5,6,1\n", None, 1),
+        (",a\n5,1\n", None, 1),
+        ("a,b\n5,cat\n", None, 1),
+    ],
+)
+def test_csv_header_or_first_sample(tmp_path: Path, text: str, target: str | None, samples: int) -> None:
+    assert len(read_tables(write(tmp_path / "d.csv", text), target=target)[0].X) == samples
+
+
+def test_csv_default_target_is_the_last_but_the_weight(tmp_path: Path) -> None:
+    table, _ = read_tables(write(tmp_path / "d.csv", "a,y,w\n1,2,3\n4,5,6\n"), weight="w")
+    assert table.y is not None
+    assert table.y.tolist() == [2, 5]
+
+
+def test_csv_long_numbers_stay_apart_as_texts(tmp_path: Path) -> None:
+    table, _ = read_tables(write(tmp_path / "d.csv", f"a,y\n1,{10**30}\n2,{10**30 + 1}\n"))
+    assert table.y is not None
+    assert table.y.tolist() == [str(10**30), str(10**30 + 1)]
+
+
+def test_csv_nan_is_a_number_for_the_checks(tmp_path: Path) -> None:
+    table, _ = read_tables(write(tmp_path / "d.csv", "a,y\nnan,1\n2,inf\n"))
+    assert np.isnan(table.X[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,y\n1,2,0\n1,2\n", "d.csv, line 3: every line must have the first line's 3 fields; got 2"),
+        ("a,b,y\n1,2,0\n\n1,2,3,4\n", "d.csv, line 4: every line must have the first line's 3 fields; got 4"),
+        ("a,y\n0,1,2\n1,3,4\n", "d.csv, line 2: every line must have the first line's 2 fields; got 3"),
+        ("a,b,y\n1,,0\n", "d.csv, line 2, column 'b': must not be empty; got ''"),
+        ("a,b,y\n1,2,0\n1,2, \n", "d.csv, line 3, column 'y': must not be empty; got ' '"),
+        ("1,,0\n1,2,0\n", "d.csv, line 1, column 1 (counted from 0): must not be empty; got ''"),
+        ("a,b,y\n1,2,0\nred,2,1\n", "d.csv, line 3, column 'a': must be a number; got 'red'"),
+        ("a,b,y\n1,2,0\n1,1_0,1\n", "d.csv, line 3, column 'b': must be a number; got '1_0'"),
+        ("1,2,0\n1,x,1\n", "d.csv, line 2, column 1 (counted from 0): must be a number; got 'x'"),
+        ("a,a,y\n1,2,0\n", "column names must be unique; got 'a' twice"),
+        ("a,b,y\n", "must have at least one line of data after its header; got none"),
+        ("a;b;y\n1;2;3\n", "in columns separated by commas; its number of columns is 1"),
+        ("", "d.csv is not a CSV file: it is empty"),
+        ("\n \n", "d.csv is not a CSV file: it is empty"),
+    ],
+)
+def test_csv_mistakes_are_placed(tmp_path: Path, text: str, message: str) -> None:
+    with refused(message):
+        read_tables(write(tmp_path / "d.csv", text))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a,b\n1,2\n", {"target": "z"}, "target must be a column of"),
+        ("a,b\n1,2\n", {"target": "z"}, "got 'z', columns: 'a', 'b'"),
+        ("a,b\n1,2\n", {"target": "0"}, "got '0', columns: 'a', 'b'"),
+        ("a,b,c\n1,2,3\n", {"target": "a", "weight": "a"}, "target and weight must be different columns; both are 'a'"),
+        ("1,2\n", {"target": "2"}, "target must be a column number from 0 to 1, because"),
+        ("1,2\n", {"target": "a"}, "has no header line; got 'a'"),
+        ("1,2,3\n", {"weight": "-1"}, "weight must be a column number from 0 to 2"),
+        ("a,w,y\n1,heavy,2\n", {"weight": "w"}, "line 2, column 'w': must be a number; got 'heavy'"),
+    ],
+)
+def test_csv_wrong_columns(tmp_path: Path, text: str, options: dict[str, str], message: str) -> None:
+    with refused(message):
+        read_tables(write(tmp_path / "d.csv", text), **options)
+
+
+def test_csv_features_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.csv", "id,b,y,a\nfirst,2,cat,1\nsecond,4,dog,3\n")
+    table = read_features(path, ("a", "b"), target="y")
+    assert table.X.tolist() == [[1, 2], [3, 4]]
+    assert table.y is None
+    assert table.feature_names == ("a", "b")
+    with refused("must have the 3 features of the model; it lacks 'c'"):
+        read_features(path, ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("text", "features", "target", "weight"),
+    [
+        ("1,2\n3,4\n", 2, None, None),
+        ("1,2\n3,4\n", ("a", "b"), "y", None),
+        ("1,2,9\n3,4,9\n", 2, None, None),
+        ("9,1,2\n9,3,4\n", 2, "0", None),
+        ("9,1,8,2\n9,3,8,4\n", 2, "0", "2"),
+        ("a,b\n1,2\n3,4\n", ("x0", "x1"), "y", None),
+        ("a,b,c\n1,2,cat\n3,4,dog\n", 2, None, None),
+        ("y,a,w,b\nt,1,8,2\nt,3,8,4\n", 2, "y", "w"),
+    ],
+)
+def test_csv_features_by_position(
+    tmp_path: Path, text: str, features: tuple[str, ...] | int, target: str | None, weight: str | None
+) -> None:
+    table = read_features(write(tmp_path / "d.csv", text), features, target=target, weight=weight)
+    assert table.X.tolist() == [[1, 2], [3, 4]]
+
+
+def test_csv_features_by_position_need_the_number(tmp_path: Path) -> None:
+    for text in ("1,2,3,4,5\n", "1,2\n", "a,b,c,d,e\n1,2,3,4,5\n"):
+        with refused("must have the 3 features of the model; got"):
+            read_features(write(tmp_path / "d.csv", text), 3)
+
+
+# --- .parquet
+
+
+def test_parquet_of_several_types_and_batches(tmp_path: Path, X: Array) -> None:
+    labels = ["a", "b", "a", "bb", "a"]
+    path = write_parquet(tmp_path / "d.parquet", f=X[:, 0], i=np.arange(5), b=[True, False] * 2 + [True], y=labels)
+    table, test = read_tables(path)
+    assert test is None
+    assert table.X.dtype == np.float64
+    assert np.array_equal(table.X, np.column_stack([X[:, 0], np.arange(5), [1, 0, 1, 0, 1]]))
+    assert table.y is not None
+    assert table.y.tolist() == labels
+    assert table.feature_names == ("f", "i", "b")
+
+
+def test_parquet_weight_target_and_float32(tmp_path: Path) -> None:
+    columns = {"y": [1, 2], "a": np.array([1, 2], dtype=np.float32), "w": [1, 3], "b": np.array([3, 4], dtype=np.int8)}
+    table, _ = read_tables(write_parquet(tmp_path / "d.parquet", **columns), target="y", weight="w")
+    assert table.X.dtype == np.float32
+    assert table.X.tolist() == [[1, 3], [2, 4]]
+    assert table.weight is not None
+    assert table.weight.tolist() == [1, 3]
+
+
+def test_parquet_decimals_and_categories(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    price = pa.array([1, 2], pa.decimal128(9, 2))
+    path = write_parquet(tmp_path / "d.parquet", price=price, y=pa.array(["u", "v"]).dictionary_encode())
+    table, _ = read_tables(path)
+    assert table.X.tolist() == [[1], [2]]
+    assert table.y is not None
+    assert table.y.tolist() == ["u", "v"]
+
+
+def test_parquet_leaves_out_the_index_of_pandas(tmp_path: Path) -> None:
+    table, _ = read_tables(write_parquet(tmp_path / "d.parquet", a=[1.0], y=[2], __index_level_0__=[7]))
+    assert table.feature_names == ("a",)
+    assert table.y is not None
+    assert table.y.tolist() == [2]
+
+
+def test_parquet_features_by_name(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "d.parquet", id=["p", "q"], b=[2.0, 4.0], a=[1.0, 3.0], y=["u", None])
+    assert read_features(path, ("a", "b"), target="y").X.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": ["x", "z"], "y": [0, 1]}, "column 'a': must be numbers; got type string"),
+        ({"a": [[1], [2]], "y": [0, 1]}, "column 'a': must be numbers; got type list<"),
+        ({"a": [1, 2, 3, None], "y": [0, 1, 0, 1]}, "column 'a': must not be empty; got null at row 3"),
+        ({"a": [1.0, 2.0], "y": ["u", None]}, "column 'y': must not be empty; got null at row 1"),
+        ({"a": [1.0, 2.0], "y": [[1], [2]]}, "column 'y': a target must be numbers, texts or booleans; got type list<"),
+    ],
+)
+def test_parquet_mistakes_name_the_column(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    with refused(message):
+        read_tables(write_parquet(tmp_path / "d.parquet", **columns))
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = write(tmp_path / "d.parquet", "whatever")
+    with refused("needs pyarrow, which is not installed: pip install 'pdadmm[parquet]'"):
+        read_tables(path)
+
+
+# --- files that are not what their name says
+
+
+CONTENTS = [b"", PNG, b"PK\x03\x04 cut short", gzip.compress(b"1,2\n"), b"a,b\n1,2\n"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (name, content)
+        for name in ("d.npz", "d.parquet", "d.csv")
+        for content in CONTENTS[: -1 if name == "d.csv" else None]
+    ],
+)
+def test_content_of_another_kind(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    kind = {"d.npz": ".npz", "d.csv": "CSV", "d.parquet": "Parquet"}[name]
+    for read in (lambda: read_tables(path), lambda: read_features(path, 1)):
+        with pytest.raises(UserError, match=re.escape(f"{path} is not a {kind} file: ")):
+            read()
+
+
+@pytest.mark.parametrize("name", ["d.npz", "d.parquet"])
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_truncated(tmp_path: Path, X: Array, name: str, kept: float) -> None:
+    path = tmp_path / name
+    if name == "d.npz":
+        np.savez(path, X=X, y=np.arange(5))
+    else:
+        write_parquet(path, a=X[:, 0], y=[0, 1, 0, 1, 0])
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(UserError, match=re.escape(f"{path} is not a ")):
+        read_tables(path)
+
+
+@pytest.mark.parametrize("name", ["d.npz", "d.parquet"])
+def test_flipped_bits_never_give_a_traceback(tmp_path: Path, X: Array, name: str) -> None:
+    path = tmp_path / name
+    if name == "d.npz":
+        np.savez_compressed(path, X=X, y=np.arange(5))
+    else:
+        write_parquet(path, a=X[:, 0], y=[0, 1, 0, 1, 0])
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            read_tables(path)
+        except UserError as error:
+            assert str(path) in str(error)  # noqa: PT017 -- many flips are harmless and raise nothing
+
+
+def test_array_file_named_npz(tmp_path: Path, X: Array) -> None:
+    np.save(tmp_path / "d.npy", X)
+    path = (tmp_path / "d.npy").rename(tmp_path / "d.npz")
+    with refused("d.npz is not a .npz file: it is not a zip archive"):
+        read_tables(path)
+
+
+def test_latin_1_text_beyond_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_bytes(b"a,y\n" + b"1,cat\n" * 20000 + "2,käse\n".encode("latin-1"))
+    with refused("d.csv is not a CSV file: 'utf-8' codec can't decode byte 0xe4"):
+        read_tables(path)
+
+
+def test_paths(tmp_path: Path) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    for read in (read_tables, lambda path: read_features(path, 1)):
+        with refused("none.csv': No such file or directory"):
+            read(tmp_path / "none.csv")
+        with refused("folder.csv' is a directory"):
+            read(tmp_path / "folder.csv")
+        with refused("a data file must end in .npz, .csv, .parquet; got"):
+            read(tmp_path / "d.txt")
+
+
+def test_extension_in_capitals(tmp_path: Path) -> None:
+    assert read_tables(write(tmp_path / "D.CSV", "1,2\n3,4\n"))[0].X.tolist() == [[1], [3]]
