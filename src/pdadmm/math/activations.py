@@ -215,7 +215,7 @@ class Tanh(_Smooth):
     name = "tanh"
     lipschitz = 1.0
     idempotent = False
-    table_q = (-3.0, 3.0)
+    table_q = (-6.0, 6.0)
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
         """tanh(z)."""
@@ -235,7 +235,7 @@ class Sigmoid(_Smooth):
     name = "sigmoid"
     lipschitz = 0.25
     idempotent = False
-    table_q = (-2.5, 3.5)
+    table_q = (-5.0, 6.0)
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
         """1 / (1 + exp(-z))."""
