@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from brute import minimise_1d
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from brute import minimise_1d
 from pdadmm.errors import UserError
 from pdadmm.math.activations import Activation, PiecewiseLinear, activation_names, get_activation
 

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 import torch
-from brute import minimise_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from brute import minimise_rows
 from pdadmm.config import Config
 from pdadmm.errors import UserError
 from pdadmm.math.losses import Loss, get_loss, loss_names

@@ -1,0 +1,74 @@
+"""The fast path against the plain reference, for every solver, activation and loss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pdadmm.config import Config
+from pdadmm.engine.serial import method_weights
+from pdadmm.math.activations import activation_names
+from pdadmm.math.lagrangian import objective
+from pdadmm.math.losses import loss_names
+from pdadmm.math.subproblems import Weights
+from problems import ALL_SOLVERS, make_engine, make_problem, solver_id
+from reference import Reference
+
+# Odd sizes: the last tile of a chunk is smaller than the others, and widths differ from layer to layer.
+# The output's solver stops tile by tile, so it is asked for all digits where tiles are compared with whole arrays.
+SHAPE = {"hidden": (9, 12, 12, 5), "tile_rows": 37, "output_tolerance": 1e-13}
+
+
+def compare(config: Config, iterations: int, ridge: float) -> float:
+    problem = make_problem(config)
+    engine = make_engine(config, problem)
+    weights: Weights = method_weights(config)
+    began = objective(engine.begin_stage(ridge), weights)
+    reference = Reference.of(engine, config, problem)
+    assert began == pytest.approx(float(reference.lagrangian(ridge)), rel=1e-5)
+    for _ in range(iterations):
+        reports = engine.iterate(ridge)
+        reference.iterate(ridge)
+    assert objective(reports, weights) == pytest.approx(float(reference.lagrangian(ridge)), rel=1e-5)
+    return reference.largest_difference(engine.blocks)
+
+
+@pytest.mark.parametrize("activation", activation_names())
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_ten_iterations_in_float64(options: dict[str, str], activation: str) -> None:
+    config = Config(**options, **SHAPE, activation=activation, dtype="float64", nu=0.1, rho=0.2, l2=0.01).resolved()  # type: ignore[arg-type]
+    assert compare(config, 10, ridge=0.02) < 1e-10
+
+
+@pytest.mark.parametrize("loss", loss_names())
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_every_loss_in_float64(options: dict[str, str], loss: str) -> None:
+    config = Config(**options, **SHAPE, loss=loss, dtype="float64").resolved()  # type: ignore[arg-type]
+    assert compare(config, 10, ridge=0.0) < 1e-10
+
+
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_one_iteration_in_float32(options: dict[str, str]) -> None:
+    config = Config(**options, **SHAPE).resolved()  # type: ignore[arg-type]
+    assert compare(config, 1, ridge=0.02) < 1e-5
+
+
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh"])
+def test_stationarity_is_the_norm_of_autograds_gradients(options: dict[str, str], activation: str) -> None:
+    config = Config(**options, **SHAPE, activation=activation, dtype="float64", nu=0.1, rho=0.3, l2=0.01).resolved()  # type: ignore[arg-type]
+    problem = make_problem(config)
+    engine = make_engine(config, problem)
+    engine.begin_stage(0.02)
+    for _ in range(3):
+        engine.iterate(0.02)
+    reference = Reference.of(engine, config, problem)
+    variables = [reference.p[1:], reference.W, reference.b, reference.z, reference.q, reference.u]
+    leaves = [variable.requires_grad_() for group in variables for variable in group]
+    gradients = torch.autograd.grad(reference.lagrangian(0.02), leaves)
+    with torch.no_grad():
+        by_autograd = float(sum((g**2).sum() for g in gradients)) ** 0.5
+    found = engine.stationarity(0.02)
+    # At a kink autograd takes one side; ours takes the least element, so it may be smaller there.
+    assert found <= by_autograd * (1 + 1e-9)
+    assert found == pytest.approx(by_autograd, rel=1e-9 if activation == "tanh" else 0.05)
