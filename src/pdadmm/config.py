@@ -140,7 +140,7 @@ class Config:
             self,
             scaling=("standard" if is_file else "global") if self.scaling is None else self.scaling,
             nu=nu,
-            rho=nu if self.rho is None else self.rho,
+            rho=(0.3 * nu if exact else nu) if self.rho is None else self.rho,
             z_prox=(0.1 if exact else 1.0) if self.z_prox is None else self.z_prox,
             ridge=ridge,
             ridge_final=ridge / 30 if self.ridge_final is None else self.ridge_final,

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pdadmm.errors import UserError
 
 AUTO_START = 2  # hidden layers at first
-AUTO_EPOCH = 5  # and when the others join, where the run is long enough for it
+AUTO_SHARE = 0.3  # of the run, after which the others join
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def parse_schedule(text: str, depth: int, epochs: int) -> list[tuple[int, int]]:
 
 
 def _auto(depth: int, epochs: int) -> list[tuple[int, int]]:
-    """Two layers first, all of them from epoch 5 on; in a short run, from its middle."""
-    joining = min(AUTO_EPOCH, epochs // 2)
+    """Two layers first, then all of them."""
+    joining = int(AUTO_SHARE * epochs)
     if depth <= AUTO_START or joining == 0:
         return [(0, depth)]
     return [(0, AUTO_START), (joining, depth)]
