@@ -263,8 +263,9 @@ class Block:
                 squares.add((s.p[rows].double() - mean).square_().sum(0))
             squares.close_chunk()
         scale = float(squares.take().mean())
-        # A layer whose input does not vary has no scale of its own; any fixed unit will do.
-        s.gram_scale = scale if scale > 0 else 1.0
+        # A layer whose input does not vary has no scale of its own; any fixed unit will do. One that overflows is
+        # found by the first factorisation.
+        s.gram_scale = min(scale, torch.finfo(ws.dtype).max) if scale > 0 else 1.0
 
     def _kept(self, ridge: float) -> float:
         return self._weights.nu * self.state.gram_scale * ridge + self._weights.l2

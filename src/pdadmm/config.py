@@ -19,6 +19,8 @@ from typing import Any, Self
 from pdadmm.errors import UserError
 
 SOLVERS = ("exact", "linearized", "backtracking")
+MOST_LAYERS = 10_000  # beyond it a text such as 9999999x100 is a slip that would fill the memory before any check
+MOST_THREADS = 1024  # a pool of many more brings the process down
 
 
 def _option(default: Any, group: str, help: str, choices: tuple[str, ...] = (), kind: str = "") -> Any:
@@ -82,7 +84,7 @@ class Config:
     seed: int = _option(0, "run", "seed of the initial weights")
     dtype: str = _option("float32", "run", "arithmetic", ("float32", "float64"))
     device: str = _option("cpu", "run", "torch device")
-    threads: int | None = _option(None, "run", "threads (default: usable cores)")
+    threads: int | None = _option(None, "run", "threads (default: OMP_NUM_THREADS, else usable cores)")
     tile_rows: int | None = _option(None, "run", "samples per tile (default: by width)")
     evaluate_every: int = _option(1, "run", "epochs between accuracies")
     stationarity_every: int = _option(10, "run", "epochs between gradients of the Lagrangian; 0 never")
@@ -116,6 +118,10 @@ class Config:
                 raise UserError(f"{name} must not be negative; got {getattr(self, name)}")
         if not 0 <= self.test_fraction < 1:
             raise UserError(f"test_fraction must be at least 0 and below 1; got {self.test_fraction}")
+        if self.threads is not None and self.threads > MOST_THREADS:
+            raise UserError(f"threads must be at most {MOST_THREADS}; got {self.threads}")
+        if not self.hidden:
+            raise UserError("hidden must have at least one layer; got none")
         if any(width < 1 for width in self.hidden):
             raise UserError(f"hidden widths must be at least 1; got {format_hidden(self.hidden)}")
         if self.ridge is not None and self.ridge_final is not None and self.ridge_final > self.ridge:
@@ -149,13 +155,16 @@ class Config:
         )
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], source: str = "options") -> Self:
-        """Build from parsed TOML or JSON; an unknown key or a value of the wrong type is a user's mistake."""
+    def from_mapping(cls, values: Mapping[str, Any], source: str | None = None) -> Self:
+        """Build from parsed TOML or JSON; a mistake in it is named as that of `source`, such as a file."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise UserError(f"{source}: unknown option {unknown[0]!r}; known: {', '.join(known)}")
-        return cls(**{name: _coerce(known[name], value, source) for name, value in values.items()})
+        try:
+            if unknown:
+                raise UserError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+            return cls(**{name: _coerce(known[name], value) for name, value in values.items()})
+        except UserError as error:
+            raise UserError(f"{source}: {error}" if source else str(error)) from None
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values, without the options that are not set."""
@@ -180,15 +189,17 @@ PRESETS: dict[str, dict[str, Any]] = {
 def parse_hidden(text: str) -> tuple[int, ...]:
     """`9x500` or `800,400,200`, or both: `2x800,400`."""
     widths: list[int] = []
-    try:
-        for part in text.split(","):
-            count, times, width = part.lower().rpartition("x")
-            repeat = int(count) if times else 1
-            if repeat < 1:
-                raise ValueError(part)
-            widths += [int(width)] * repeat
-    except ValueError:
-        raise UserError(f"hidden must look like 9x500 or 800,400,200; got {text!r}") from None
+    for part in text.split(","):
+        count, times, width = part.lower().rpartition("x")
+        try:
+            repeat, value = int(count) if times else 1, int(width)
+        except ValueError:
+            repeat = 0
+        if repeat < 1:
+            raise UserError(f"hidden must look like 9x500 or 800,400,200; got {text!r}")
+        if len(widths) + repeat > MOST_LAYERS:
+            raise UserError(f"hidden must have at most {MOST_LAYERS} layers; got {text!r}")
+        widths += [value] * repeat
     return tuple(widths)
 
 
@@ -228,14 +239,14 @@ def to_toml(config: Config) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _coerce(field: dataclasses.Field[Any], value: Any, source: str) -> Any:
+def _coerce(field: dataclasses.Field[Any], value: Any) -> Any:
     """`value` as the type of `field`, where that loses nothing."""
     if field.name == "hidden":
         if isinstance(value, str):
             return parse_hidden(value)
         if isinstance(value, list | tuple) and all(type(width) is int for width in value):
             return tuple(value)
-        raise UserError(f"{source}: hidden must be a text such as '9x500' or a list of widths; got {value!r}")
+        raise UserError(f"hidden must be a text such as '9x500' or a list of widths; got {value!r}")
     kind = str(field.type).split(" | ")[0]
     if kind == "float" and type(value) in (int, float):
         return float(value)
@@ -244,4 +255,4 @@ def _coerce(field: dataclasses.Field[Any], value: Any, source: str) -> Any:
     if kind == "str" and isinstance(value, str):
         return value
     names = {"float": "a number", "int": "a whole number", "str": "a text"}
-    raise UserError(f"{source}: {field.name} must be {names[kind]}; got {value!r}")
+    raise UserError(f"{field.name} must be {names[kind]}; got {value!r}")

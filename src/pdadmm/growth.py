@@ -66,10 +66,10 @@ def _check(pairs: list[tuple[int, int]], text: str, depth: int, epochs: int) -> 
         raise UserError(f"grow must list rising epochs and depths; got {text!r}")
     if pairs[-1][1] != depth:
         raise UserError(f"grow must end with all {depth} hidden layers; {text!r} ends with {pairs[-1][1]}")
-    if pairs[-1][0] >= epochs:
-        raise UserError(
-            f"grow {text!r} adds its last layer at epoch {pairs[-1][0]}, but the run has only {epochs} epochs"
-        )
+    # Where the network is no deeper than a stage before the last, that stage has all layers and later ones add none.
+    whole = next(epoch for epoch, layers in pairs if layers == depth)
+    if whole >= epochs:
+        raise UserError(f"grow {text!r} adds its last layer at epoch {whole}, but the run has only {epochs} epochs")
 
 
 def stages(hidden: Sequence[int], schedule: Sequence[tuple[int, int]]) -> list[Stage]:

@@ -1,11 +1,21 @@
-"""What this machine has to offer: usable cores and free memory, by affinity and cgroup as well as by size."""
+"""What this machine has to offer: usable cores, free memory (by affinity and cgroup as well as by size), devices."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import torch
+
+from pdadmm.errors import UserError
+
 _CGROUP = Path("/sys/fs/cgroup")
+
+
+def default_threads() -> int:
+    """Threads for the arithmetic: OMP_NUM_THREADS where it is set, as for every other program, else usable cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdigit() and int(asked) > 0 else usable_cores()
 
 
 def usable_cores() -> int:
@@ -15,6 +25,15 @@ def usable_cores() -> int:
     if len(quota) == 2 and quota[0] != "max":
         cores = min(cores, max(1, int(quota[0]) // int(quota[1])))
     return cores
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that torch does not know, or that is not here."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"device must be one that torch can use here, such as cpu; got {name!r} ({reason})") from None
 
 
 def available_memory() -> int | None:

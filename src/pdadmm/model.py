@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,17 @@ def load_model(path: str | Path, device: str = "cpu") -> Model:
             get_activation(network["activation"]),
         )
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if name.startswith("preprocess.")}
-        return Model(model, Preprocessor.from_stored(arrays, metadata))
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is incomplete: {error}") from None
+        preprocessor = Preprocessor.from_stored(arrays, metadata)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged or incomplete: {error}") from None
+    _check_shapes(path, model, preprocessor)
+    return Model(model, preprocessor)
+
+
+def _check_shapes(path: Path, network: Network, preprocessor: Preprocessor) -> None:
+    """Layers must fit one another and the data that the preprocessing describes."""
+    widths = (preprocessor.num_features, *network.hidden, preprocessor.num_outputs)
+    expected = [(width, fan_in) for fan_in, width in pairwise(widths)]
+    got = [tuple(W.shape) for W in network.weights]
+    if got != expected or any(b.shape != W.shape[:1] for W, b in zip(network.weights, network.biases, strict=True)):
+        raise UserError(f"{path} is damaged: its layers must have the shapes {expected}; got {got}")

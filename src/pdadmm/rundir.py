@@ -53,6 +53,26 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def make_directory(path: Path) -> list[Path]:
+    """Make a directory that --out names; returns those that had to be made, the deepest first."""
+    made: list[Path] = []
+    try:
+        if path.exists() and not path.is_dir():
+            raise UserError(f"--out must name a directory; {path} is a file")
+        made = [directory for directory in (path, *path.parents) if not directory.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove_empty(made)
+        raise UserError(f"cannot make the directory {path} that --out names: {error.strerror}") from None
+    return made
+
+
+def _remove_empty(directories: list[Path]) -> None:
+    for directory in directories:
+        with contextlib.suppress(OSError):  # it is not empty, or never came to be
+            directory.rmdir()
+
+
 class RunDirectory:
     """A directory held by one run; use it as a context manager."""
 
@@ -60,31 +80,39 @@ class RunDirectory:
         self.path = path
         self._overwrite = overwrite
         self._lock: IO[str] | None = None
-        self._created = False
+        self._created: list[Path] = []
 
     def __enter__(self) -> Self:
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"--out must name a directory; {self.path} is a file")
+        self._created = make_directory(self.path)
         try:
-            self._created = not self.path.exists()
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / _LOCK_FILE).open("w")
+            self._lock = self._locked()
         except OSError as error:
+            _remove_empty(self._created)
             raise UserError(f"cannot use {self.path} as run directory: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise UserError(f"the run directory {self.path} is in use by another run") from None
-        used = [name for name in _FILES if (self.path / name).exists()]
+        used = self._used()
         if used and not self._overwrite:
             self._release()
             raise UserError(
                 f"the run directory {self.path} already holds a run ({used[0]}); choose another --out, or --overwrite"
             )
-        for name in used:
-            (self.path / name).unlink()
         return self
+
+    def _locked(self) -> IO[str]:
+        path = self.path / _LOCK_FILE
+        lock = path.open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A run that just ended may have taken the file away between our opening and our locking it.
+            held = path.exists() and path.samefile(lock.fileno())
+        except OSError:
+            held = False
+        if not held:
+            lock.close()
+            raise UserError(f"the run directory {self.path} is in use by another run")
+        return lock
+
+    def _used(self) -> list[str]:
+        return [name for name in _FILES if (self.path / name).exists()]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -95,8 +123,13 @@ class RunDirectory:
         assert self._lock is not None
         (self.path / _LOCK_FILE).unlink(missing_ok=True)
         self._lock.close()
-        if self._created and not any(self.path.iterdir()):
-            self.path.rmdir()
+        _remove_empty(self._created)
+
+    def begin(self, config: str) -> None:
+        """Clear away the run before, which is kept until this one can no longer be refused, and write config.toml."""
+        for name in self._used():
+            (self.path / name).unlink()
+        self.write_text(CONFIG_FILE, config)
 
     def write_text(self, name: str, text: str) -> None:
         """Put a text file into the directory, whole or not at all."""
@@ -109,9 +142,11 @@ class RunDirectory:
         try:
             with storing(path), path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-        except StorageError:
-            if path.exists():
+        except (StorageError, KeyboardInterrupt):
+            if size:
                 os.truncate(path, size)
+            else:
+                path.unlink(missing_ok=True)
             raise
 
 

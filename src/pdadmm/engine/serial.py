@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pdadmm.block import Block, Closing, HiddenClosing, OutputClosing
 from pdadmm.config import Config
+from pdadmm.errors import DivergenceError
 from pdadmm.math.activations import get_activation
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.losses import get_loss
@@ -77,8 +78,12 @@ class SerialEngine:
         reports = []
         for index in reversed(range(len(self.blocks))):
             block = self.blocks[index]
-            block.p_phase(self._message_to(index))
-            block.W_phase(ridge)
+            try:
+                block.p_phase(self._message_to(index))
+                block.W_phase(ridge)
+            except torch.linalg.LinAlgError:
+                # A Cholesky factorisation of ours fails only where NaN, infinity or overflow came in.
+                raise DivergenceError(f"p or W of layer {index + 1} became NaN, infinite or too large") from None
             reports.append(block.z_phase(self._p_after(index), ridge))
         return reports[::-1]
 

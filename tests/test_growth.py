@@ -1,0 +1,119 @@
+"""Growth: schedules, which layers exist when, and that what was learned is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pdadmm import growth
+from pdadmm.config import Config
+from pdadmm.engine.serial import SerialEngine
+from pdadmm.errors import UserError
+from pdadmm.math.activations import activation_names, get_activation
+from pdadmm.network import Network, deepen
+from problems import ALL_SOLVERS, make_problem, solver_id
+
+
+@pytest.mark.parametrize(
+    ("text", "depth", "epochs", "pairs"),
+    [
+        ("off", 9, 100, [(0, 9)]),
+        ("auto", 9, 100, [(0, 2), (30, 9)]),
+        ("auto", 9, 10, [(0, 2), (3, 9)]),
+        ("auto", 9, 1, [(0, 9)]),
+        ("auto", 2, 100, [(0, 2)]),
+        ("1+1@2", 3, 100, [(0, 1), (2, 2), (4, 3)]),
+        ("2+3@5", 9, 100, [(0, 2), (5, 5), (10, 8), (15, 9)]),
+        ("0:5,20:all", 9, 100, [(0, 5), (20, 9)]),
+        ("0:5,20:all", 4, 100, [(0, 4), (20, 4)]),
+    ],
+)
+def test_schedules(text: str, depth: int, epochs: int, pairs: list[tuple[int, int]]) -> None:
+    assert growth.parse_schedule(text, depth, epochs) == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sometimes", "must be off, auto"),
+        ("1:2,5:9", "begin at epoch 0"),
+        ("0:0,5:9", "at least one layer"),
+        ("0:2,5:4,3:9", "rising epochs"),
+        ("0:4,5:2", "rising epochs and depths"),
+        ("0:2,5:4", "all 9 hidden layers"),
+        ("0:2,100:9", "only 100 epochs"),
+        ("0+1@2", "at least 1"),
+    ],
+)
+def test_schedules_that_make_no_sense(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        growth.parse_schedule(text, 9, 100)
+
+
+def test_layers_join_behind_the_first_of_their_width() -> None:
+    hidden = (20, 20, 20, 10, 10, 5)
+    found = growth.stages(hidden, [(0, 1), (3, 4), (6, 6)])
+    assert [(stage.epoch, stage.layers) for stage in found] == [
+        (0, (0, 3, 5)),
+        (3, (0, 1, 3, 5)),
+        (6, (0, 1, 2, 3, 4, 5)),
+    ]
+
+
+def test_where_no_width_repeats_there_is_one_stage() -> None:
+    assert len(growth.stages((30, 20, 10), [(0, 1), (3, 3)])) == 1
+    assert growth.why_not((30, 20, 10), "relu", True) is not None
+    assert growth.why_not((20, 20), "tanh", False) is not None
+    assert growth.why_not((20, 20), "relu", True) is None
+
+
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "identity"])
+def test_growing_keeps_the_function(options: dict[str, str], activation: str) -> None:
+    config = Config(**options, activation=activation, hidden=(9, 9, 9, 6, 6), dtype="float64").resolved()  # type: ignore[arg-type]
+    problem = make_problem(config)
+    engine = SerialEngine(config, problem, (0, 3))
+    engine.begin_stage(0.01)
+    for _ in range(5):
+        engine.iterate(0.01)
+    before = engine.network().forward(problem.x)
+    engine.grow((0, 1, 2, 3, 4))
+    assert [len(block.state.b) for block in engine.blocks] == [9, 9, 9, 6, 6, 3]
+    torch.testing.assert_close(engine.network().forward(problem.x), before)
+    engine.begin_stage(0.01)
+    engine.iterate(0.01)
+    for block in engine.blocks:
+        state = block.state
+        if state.a is not None:
+            torch.testing.assert_close(state.a, state.p @ state.W.T + state.b)
+
+
+def test_a_fresh_output_layer_is_drawn_anew() -> None:
+    config = Config(hidden=(9, 9), grow_output="fresh").resolved()
+    engine = SerialEngine(config, make_problem(config), (0,))
+    engine.begin_stage(0.0)
+    engine.iterate(0.0)
+    before = engine.network().weights[-1]
+    engine.grow((0, 1))
+    after = engine.network().weights[-1]
+    assert not torch.allclose(before, after)
+    assert set(engine.blocks[-1].state.z.unique().tolist()) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("activation", activation_names())
+def test_deepening_keeps_the_function_where_f_is_idempotent(activation: str) -> None:
+    f = get_activation(activation)
+    shapes = [(6, 4), (8, 6), (3, 8)]
+    generator = torch.Generator().manual_seed(0)
+    network = Network([torch.randn(s, generator=generator) for s in shapes], [torch.randn(s[0]) for s in shapes], f)
+    deeper = deepen(network, (6, 6, 6, 8, 8))
+    assert deeper.hidden == (6, 6, 6, 8, 8)
+    x = torch.randn(20, 4, generator=generator)
+    assert torch.allclose(network.forward(x), deeper.forward(x), atol=1e-5) == f.idempotent
+
+
+def test_what_cannot_be_reached_by_deepening_is_refused() -> None:
+    with pytest.raises(UserError, match=r"\[6, 7\] cannot be reached from \[6\]"):
+        growth.embed((6,), (6, 7))
+    with pytest.raises(UserError, match="cannot be reached"):
+        growth.embed((6, 8), (6, 6))
