@@ -38,8 +38,8 @@ def minimise_rows(objective: Objective, start: Tensor, steps: int = 400) -> Tens
     def closure() -> Tensor:
         optimiser.zero_grad()
         total = objective(z).sum()
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         return total
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)
     return objective(z.detach())

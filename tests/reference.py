@@ -7,6 +7,7 @@ which have brute-force tests of their own.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -77,7 +78,7 @@ class Reference:
 
     def _smooth_f(self, z: Tensor) -> Tensor:
         """f by operations that autograd can follow."""
-        functions = {
+        functions: dict[str, Callable[[Tensor], Tensor]] = {
             "relu": torch.relu,
             "leaky_relu": lambda v: torch.nn.functional.leaky_relu(v, 0.01),
             "hardtanh": torch.nn.functional.hardtanh,
@@ -85,8 +86,7 @@ class Reference:
             "tanh": torch.tanh,
             "sigmoid": torch.sigmoid,
         }
-        result: Tensor = functions[self.config.activation](z)
-        return result
+        return functions[self.config.activation](z)
 
     def iterate(self, ridge: float) -> None:
         """One iteration, layer by layer, in the order of Algorithm 1."""

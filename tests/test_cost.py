@@ -22,7 +22,7 @@ class Watch(TorchDispatchMode):
     """Counts products over samples and remembers the largest fresh tensor."""
 
     def __init__(self, known: set[int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.sample_products = 0
         self.largest_fresh = 0
         self._known = known

@@ -78,7 +78,8 @@ def test_z_step_with_huge_values_stays_finite_and_no_worse_than_z_old(name: str,
     c=st.sampled_from(WEIGHTS),
 )
 def test_z_step_property(name: str, a: float, q: float, z_old: float, c: float) -> None:
-    over, z = excess(name, *(torch.tensor([v], dtype=torch.float64) for v in (a, q, z_old)), c)
+    a_, q_, old = (torch.tensor([v], dtype=torch.float64) for v in (a, q, z_old))
+    over, z = excess(name, a_, q_, old, c)
     assert float(over) / (1 + q**2) < (1e-9 if name in PIECEWISE else ACCURACY)
     # Descent by the proximal term is what the certificate uses.
     f, one = get_activation(name), torch.ones(1, dtype=torch.float64)
@@ -92,10 +93,11 @@ def test_z_step_property(name: str, a: float, q: float, z_old: float, c: float) 
 @given(a=st.floats(-5, 5), q=st.floats(-5, 5), z_old=st.floats(-5, 5), c=st.floats(0, 3))
 def test_relu_shortcut_equals_the_general_form(a: float, q: float, z_old: float, c: float) -> None:
     f = get_activation("relu")
-    args = [torch.tensor([v], dtype=torch.float64) for v in (a, q, z_old)]
-    short = f.z_step(*args, c, torch.empty(1, dtype=torch.float64))
-    general = PiecewiseLinear.z_step(f, *args, c, torch.empty(1, dtype=torch.float64))  # type: ignore[arg-type]
-    values = [float(subproblem(f, z, *args, c)) for z in (short, general)]
+    assert isinstance(f, PiecewiseLinear)
+    a_, q_, old = (torch.tensor([v], dtype=torch.float64) for v in (a, q, z_old))
+    short = f.z_step(a_, q_, old, c, torch.empty_like(a_))
+    general = PiecewiseLinear.z_step(f, a_, q_, old, c, torch.empty_like(a_))
+    values = [float(subproblem(f, z, a_, q_, old, c)) for z in (short, general)]
     assert values[0] == pytest.approx(values[1], rel=1e-12, abs=1e-12)
 
 

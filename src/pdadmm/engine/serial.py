@@ -81,7 +81,7 @@ class SerialEngine:
             try:
                 block.p_phase(self._message_to(index))
                 block.W_phase(ridge)
-            except torch.linalg.LinAlgError:
+            except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
                 # A Cholesky factorisation of ours fails only where NaN, infinity or overflow came in.
                 raise DivergenceError(f"p or W of layer {index + 1} became NaN, infinite or too large") from None
             reports.append(block.z_phase(self._p_after(index), ridge))
