@@ -6,6 +6,7 @@ import torch
 
 from pdadmm.config import Config
 from pdadmm.engine.serial import Problem, SerialEngine
+from pdadmm.math.losses import is_regression
 
 ALL_SOLVERS = [
     {"solver": "exact"},
@@ -27,7 +28,7 @@ def make_problem(config: Config, samples: int = 600, features: int = 7, outputs:
     mixing = torch.randn(features, outputs, generator=generator, dtype=torch.float64)
     score = torch.tanh(x) @ mixing
     weight = 0.5 + torch.rand(samples, generator=generator, dtype=torch.float64)
-    y = score.to(dtype) if config.is_regression else score.argmax(1)
+    y = score.to(dtype) if is_regression(config) else score.argmax(1)
     return Problem(x.to(dtype), y, weight.to(dtype), outputs)
 
 

@@ -7,7 +7,6 @@ which have brute-force tests of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -77,16 +76,9 @@ class Reference:
         return total
 
     def _smooth_f(self, z: Tensor) -> Tensor:
-        """f by operations that autograd can follow."""
-        functions: dict[str, Callable[[Tensor], Tensor]] = {
-            "relu": torch.relu,
-            "leaky_relu": lambda v: torch.nn.functional.leaky_relu(v, 0.01),
-            "hardtanh": torch.nn.functional.hardtanh,
-            "identity": lambda v: v,
-            "tanh": torch.tanh,
-            "sigmoid": torch.sigmoid,
-        }
-        return functions[self.config.activation](z)
+        """f as autograd sees it: its value, with its slope (checked elsewhere) as derivative."""
+        at = z.detach()
+        return self.f(at) + get_activation(self.config.activation).slopes(at)[0] * (z - at)
 
     def iterate(self, ridge: float) -> None:
         """One iteration, layer by layer, in the order of Algorithm 1."""

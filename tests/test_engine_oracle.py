@@ -72,3 +72,26 @@ def test_stationarity_is_the_norm_of_autograds_gradients(options: dict[str, str]
     # At a kink autograd takes one side; ours takes the least element, so it may be smaller there.
     assert found <= by_autograd * (1 + 1e-9)
     assert found == pytest.approx(by_autograd, rel=1e-9 if activation == "tanh" else 0.05)
+
+
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_bits_do_not_depend_on_the_number_of_threads(options: dict[str, str]) -> None:
+    """Widths where factorisations are threaded, and an output with few rows."""
+    before = torch.get_num_threads()
+    ends = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            config = Config(**options, hidden=(230, 230), epochs=3).resolved()  # type: ignore[arg-type]
+            engine = make_engine(config, make_problem(config, samples=1500, features=70, outputs=10))
+            engine.begin_stage(0.02)
+            reports = [engine.iterate(0.02) for _ in range(3)]
+            ends.append((engine, reports))
+    finally:
+        torch.set_num_threads(before)
+    (one, one_reports), (two, two_reports) = ends
+    for left, right in zip(one.blocks, two.blocks, strict=True):
+        for name in ("W", "b", "p", "z", "q"):
+            mine, theirs = getattr(left.state, name), getattr(right.state, name)
+            assert mine is theirs is None or torch.equal(mine, theirs), name
+    assert one_reports == two_reports

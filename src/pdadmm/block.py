@@ -272,5 +272,5 @@ class Block:
 
     def _report(self, sums: Tensor, ridge: float) -> LayerReport:
         measured = dict(zip(MEASURED, sums.tolist(), strict=True))
-        weight = self._kept(ridge) / 2 * float(self.state.W.double().square().sum())
+        weight = self._kept(ridge) / 2 * float(sum_of_squares(self.state.W))
         return dataclasses.replace(self._certain, weight=weight, **measured)

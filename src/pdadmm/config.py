@@ -59,8 +59,8 @@ class Config:
     rho: float | None = _option(None, "method", "weight of the constraint p = q")
     z_prox: float | None = _option(None, "method", "weight of |z - z_old|² (the paper's is 1)")
     damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
-    ridge: float | None = _option(None, "method", "exact: ridge on W at the start, relative likewise")
-    ridge_final: float | None = _option(None, "method", "exact: ridge at the end; falls geometrically")
+    ridge: float | None = _option(None, "method", "ridge on W at the start, relative likewise")
+    ridge_final: float | None = _option(None, "method", "ridge at the end; falls geometrically")
     ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
     l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
     init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
@@ -95,6 +95,9 @@ class Config:
             value, choices = getattr(self, field.name), field.metadata["choices"]
             if choices and value is not None and value not in choices:
                 raise UserError(f"{field.name} must be one of {', '.join(choices)}; got {value!r}")
+            # A file's name may be any bytes; Python stands them in by lone surrogates, which no text file can hold.
+            if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise UserError(f"{field.name} must be UTF-8, as config.toml is; got {value!r}")
         self._check_numbers()
 
     def _check_numbers(self) -> None:
@@ -129,11 +132,6 @@ class Config:
                 f"ridge_final must not be above ridge, because the ridge may only fall; "
                 f"got {self.ridge_final} above {self.ridge}"
             )
-
-    @property
-    def is_regression(self) -> bool:
-        """True where y is real-valued: every loss but the cross-entropy."""
-        return self.loss != "cross_entropy"
 
     def resolved(self) -> Config:
         """The same options with every None replaced by the choice that suits the solver."""

@@ -90,7 +90,15 @@ class Model:
             "network": json.dumps({"activation": self.network.activation.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
-        write_whole(path, to_bytes(tensors, metadata))
+        write_whole(path, _ordered(to_bytes(tensors, metadata)))
+
+
+def _ordered(content: bytes) -> bytes:
+    """The same file with its header sorted: the library leaves that order to chance, and equal models differed."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
 def score(outputs: Tensor, targets: Tensor, regression: bool) -> float:
@@ -133,16 +141,19 @@ def load_model(path: str | Path, device: str = "cpu") -> Model:
         )
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if name.startswith("preprocess.")}
         preprocessor = Preprocessor.from_stored(arrays, metadata)
+        _check_shapes(model, preprocessor)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged or incomplete: {error}") from None
-    _check_shapes(path, model, preprocessor)
     return Model(model, preprocessor)
 
 
-def _check_shapes(path: Path, network: Network, preprocessor: Preprocessor) -> None:
+def _check_shapes(network: Network, preprocessor: Preprocessor) -> None:
     """Layers must fit one another and the data that the preprocessing describes."""
+    dtypes = {tensor.dtype for tensor in (*network.weights, *network.biases)}
+    if dtypes not in ({torch.float32}, {torch.float64}):
+        raise UserError(f"its layers must be all float32 or all float64; got {sorted(map(str, dtypes))}")
     widths = (preprocessor.num_features, *network.hidden, preprocessor.num_outputs)
     expected = [(width, fan_in) for fan_in, width in pairwise(widths)]
     got = [tuple(W.shape) for W in network.weights]
     if got != expected or any(b.shape != W.shape[:1] for W, b in zip(network.weights, network.biases, strict=True)):
-        raise UserError(f"{path} is damaged: its layers must have the shapes {expected}; got {got}")
+        raise UserError(f"its layers must have the shapes {expected}; got {got}")

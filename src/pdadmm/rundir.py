@@ -103,7 +103,7 @@ class RunDirectory:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A run that just ended may have taken the file away between our opening and our locking it.
-            held = path.exists() and path.samefile(lock.fileno())
+            held = os.path.samestat(os.fstat(lock.fileno()), path.stat())
         except OSError:
             held = False
         if not held:

@@ -16,6 +16,8 @@ from pdadmm.engine.serial import Problem, SerialEngine
 from pdadmm.errors import DivergenceError
 from pdadmm.history import Row
 from pdadmm.math.lagrangian import TOLERANCE, LayerReport, Theory, certain_drop, objective
+from pdadmm.math.losses import is_regression
+from pdadmm.math.tiles import sum_of_squares
 from pdadmm.model import score
 
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
@@ -85,12 +87,13 @@ class Session:
         config, epoch = self.config, row["epoch"]
         if last or epoch % config.evaluate_every == 0:
             network = self.engine.network()
-            metric = "r2" if config.is_regression else "accuracy"
+            regression = is_regression(config)
+            metric = "r2" if regression else "accuracy"
             parts = {"train": (self.problem.x, self.problem.y)}
             if self.test is not None:
                 parts["test"] = self.test[:2]
             for name, (x, y) in parts.items():
-                row[f"{name}_{metric}"] = score(network.forward(x), y, config.is_regression)
+                row[f"{name}_{metric}"] = score(network.forward(x), y, regression)
         if config.stationarity_every and (last or epoch % config.stationarity_every == 0):
             row["stationarity"] = self.engine.stationarity(row["ridge"])
 
@@ -131,7 +134,7 @@ class Session:
     def _ridge_term(self, reports: list[LayerReport]) -> float:
         """The part of the objective that scales with lambda: all of the weight terms but L2's."""
         weights = [block.state.W for block in self.engine.blocks]
-        l2 = self.config.l2 / 2 * sum(float(W.double().square().sum()) for W in weights) if self.config.l2 else 0.0
+        l2 = self.config.l2 / 2 * sum(float(sum_of_squares(W)) for W in weights) if self.config.l2 else 0.0
         return sum(report.weight for report in reports) - l2
 
     def _what_diverged(self, epoch: int) -> str:

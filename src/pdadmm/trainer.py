@@ -23,7 +23,7 @@ from pdadmm.history import Row
 from pdadmm.machine import default_threads
 from pdadmm.math.activations import Activation, get_activation
 from pdadmm.math.lagrangian import Theory
-from pdadmm.math.losses import get_loss
+from pdadmm.math.losses import is_regression
 from pdadmm.model import Model, load_model
 from pdadmm.network import Network, deepen
 from pdadmm.plan import check_memory, plan_memory
@@ -73,7 +73,7 @@ def load_for(config: Config) -> Dataset:
         weight=config.weight,
         test_fraction=config.test_fraction,
         split_seed=config.split_seed,
-        regression=config.is_regression,
+        regression=is_regression(config),
     )
 
 
@@ -101,10 +101,9 @@ def train(config: Config, data: Dataset, observer: Observer | None = None) -> Re
 def _prepare(config: Config, data: Dataset, observer: Observer) -> Session:
     """Check, plan, scale and build."""
     activation = get_activation(config.activation)
-    get_loss(config)
-    check_dataset(data, config.is_regression)
+    check_dataset(data, is_regression(config))
     source = None if config.init_from is None else _source(config, activation, observer)
-    regression = config.is_regression
+    regression = is_regression(config)
     assert config.scaling is not None
     preprocessor = source.preprocessor if source else Preprocessor.fit(data.train, config.scaling, regression)
     tests = len(data.test.X) if data.test else 0
@@ -142,7 +141,7 @@ def _source(config: Config, activation: Activation, observer: Observer) -> Model
             f"activation must be that of the model to start from, {model.network.activation.name}; "
             f"got {activation.name}"
         )
-    if model.preprocessor.regression != config.is_regression:
+    if model.preprocessor.regression != is_regression(config):
         raise UserError(f"loss {config.loss} does not fit the model to start from, {config.init_from}")
     growth.embed(model.network.hidden, config.hidden)
     if len(config.hidden) > len(model.network.hidden) and not activation.idempotent:
@@ -160,8 +159,8 @@ def _tensors(config: Config, preprocessor: Preprocessor, part: Part) -> tuple[Te
     targets = preprocessor.targets(part.y)
     weight = np.ones(len(x)) if part.weight is None else part.weight.astype(np.float64)
     if config.class_weight == "balanced":
-        if config.is_regression:
+        if is_regression(config):
             raise UserError(f"class_weight balanced needs classes; the loss is {config.loss}")
         weight = weight * balanced_weights(targets, preprocessor.num_outputs)
     y = torch.from_numpy(targets).to(config.device)
-    return x, y.to(dtype) if config.is_regression else y, torch.from_numpy(weight).to(config.device, dtype)
+    return x, y.to(dtype) if is_regression(config) else y, torch.from_numpy(weight).to(config.device, dtype)

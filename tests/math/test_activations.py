@@ -148,3 +148,11 @@ def test_table_and_search_agree_across_the_jump() -> None:
         over, _ = excess("tanh", v, torch.full_like(v, q), torch.zeros_like(v), 1.0)
         assert float(over.max()) < ACCURACY * (1 + q * q)
     assert not math.isnan(float(over.sum()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_may_overwrite_its_argument(name: str) -> None:
+    f = get_activation(name)
+    z = torch.linspace(-3, 3, 50)
+    expected = f.forward(z, torch.empty_like(z))
+    assert torch.equal(f.forward(z, z), expected)

@@ -25,11 +25,12 @@ def sample(name: str, rows: int, scale: float, seed: int = 0) -> tuple[Loss, Ten
     a = scale * torch.randn(rows, CLASSES, generator=generator, dtype=torch.float64)
     weight = torch.rand(rows, generator=generator, dtype=torch.float64) * 3
     weight[0] = 0
-    if name == "cross_entropy":
-        y = torch.randint(CLASSES, (rows,), generator=generator)
-    else:
+    loss = get_loss(Config(loss=name, output_tolerance=1e-9, output_steps=200))
+    if loss.real_valued:
         y = torch.randn(rows, CLASSES, generator=generator, dtype=torch.float64)
-    return get_loss(Config(loss=name, output_tolerance=1e-9, output_steps=200)), a, y, weight
+    else:
+        y = torch.randint(CLASSES, (rows,), generator=generator)
+    return loss, a, y, weight
 
 
 @pytest.mark.parametrize("name", NAMES)

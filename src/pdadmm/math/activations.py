@@ -36,7 +36,7 @@ class Activation(ABC):
 
     @abstractmethod
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
-        """f(z) into `out`."""
+        """f(z) into `out`, which may be z itself."""
 
     @abstractmethod
     def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,8 +150,7 @@ class LeakyReLU(PiecewiseLinear):
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
         """max(z, slope z), as the slope is below 1."""
-        torch.mul(z, self.negative_slope, out=out)
-        return torch.maximum(z, out, out=out)
+        return torch.maximum(z, z * self.negative_slope, out=out)
 
 
 @register

@@ -3,7 +3,8 @@
 The certificate: in every iteration, for any rho, L_rho falls by at least
 
     p       linearized Σ_i tau_i/2 |Δp_i|²,  exact rho/2 |Δp|²
-    W, b    linearized Σ_j theta_j/2 |ΔW_j|² + nu N/2 |Δb|²,  exact nu/2 |p ΔWᵀ + 1 Δb|² + nu s (delta + lambda/2) |ΔW|²
+    W, b    linearized Σ_j theta_j/2 |ΔW_j|² + nu N/2 |Δb|²,
+            exact nu/2 |p ΔWᵀ + 1 Δb|² + (nu s (delta + lambda/2) + mu/2) |ΔW|²
     z       c nu/2 |Δz|², and nu/2 |Δz_L|² - |r| |Δz_L| with r the final gradient of the output's solver
     q, u    (rho + nu)/2 |Δq|² - |Δu|²/rho, an identity, with Δu = rho (p - q)
 

@@ -35,6 +35,7 @@ class Loss(ABC):
     """What the output layer needs of its loss."""
 
     name: ClassVar[str]
+    real_valued: ClassVar[bool] = True  # y holds numbers of the shape of z; else class indices
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -75,6 +76,11 @@ def get_loss(config: Config) -> Loss:
     return _REGISTRY[config.loss](config)
 
 
+def is_regression(config: Config) -> bool:
+    """True where y is real-valued."""
+    return get_loss(config).real_valued
+
+
 def loss_names() -> tuple[str, ...]:
     """All known names."""
     return tuple(_REGISTRY)
@@ -89,6 +95,7 @@ class CrossEntropy(Loss):
     """
 
     name = "cross_entropy"
+    real_valued = False
 
     def __init__(self, solver: str = "newton", tolerance: float = 1e-4, max_steps: int = 50) -> None:
         self._solver = solver

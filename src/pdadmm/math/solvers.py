@@ -12,6 +12,7 @@ A solver walks the samples itself. Its phases return by how much L_rho is certai
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +23,8 @@ from pdadmm.config import Config
 from pdadmm.math import subproblems as sub
 from pdadmm.math.state import LayerState, TileSource
 from pdadmm.math.subproblems import Weights
-from pdadmm.math.tiles import TreeSum, Workspace, sum_of_squares
+from pdadmm.math.threads import FEW_ROWS, one_thread
+from pdadmm.math.tiles import TreeSum, Workspace, sum_of_rows, sum_of_squares
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,10 @@ class Exact:
         b = z_mean - W @ p_mean
         dW, db = W - s.W, b - s.b
         # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|²
-        fitted = (dW @ gram).mul_(dW).double().sum() + count * (dW @ p_mean + db).double().square().sum()
-        damped = (s.gram_scale * delta + kept / 2) * dW.double().square().sum()
+        with one_thread() if len(dW) < FEW_ROWS else nullcontext():
+            fitted = sum_of_rows((dW @ gram).mul_(dW).sum(1))
+        fitted += count * sum_of_rows((dW @ p_mean + db).square_())
+        damped = (s.gram_scale * delta + kept / 2) * sum_of_squares(dW)
         s.W, s.b = W, b
         drop = nu * float(fitted / 2 + damped)
         return WeightStep(drop=drop, paper_drop=drop)
@@ -183,7 +187,7 @@ class Linearized:
         return 0.0 if s.is_input else float(drop.take())
 
     def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
-        """W -= G/theta with G = nu (a - z)ᵀp + mu W, then b by the mean residual."""
+        """W -= G/theta with G = nu (a - z)ᵀp + (nu s lambda + mu) W, then b by the mean residual."""
         nu, l2, count = self._weights.nu, self._weights.l2, ws.tiling.num_samples
         n_out, n_in = s.W.shape
         kept = nu * s.gram_scale * ridge + l2

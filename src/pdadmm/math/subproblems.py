@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pdadmm.math.threads import one_thread
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -73,7 +75,8 @@ def p_system(W: Tensor, nu: float, rho: float) -> Tensor:
     """(nu WᵀW + rho I)⁻¹, the matrix of the exact p-step; its condition is modest, so the inverse is safe."""
     matrix = torch.mm(W.t(), W).mul_(nu)
     matrix.diagonal().add_(rho)
-    return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+    with one_thread():
+        return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
 
 
 def p_exact(
@@ -94,7 +97,8 @@ def W_exact(centred_gram: Tensor, centred_cross: Tensor, W: Tensor, prox: float,
     matrix = centred_gram.clone()
     matrix.diagonal().add_(prox + ridge)
     right = torch.add(centred_cross, W, alpha=prox)
-    return torch.cholesky_solve(right.t(), torch.linalg.cholesky(matrix)).t().contiguous()
+    with one_thread():
+        return torch.cholesky_solve(right.t(), torch.linalg.cholesky(matrix)).t().contiguous()
 
 
 def q_step(p_next: Tensor, u: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:

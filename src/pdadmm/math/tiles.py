@@ -11,10 +11,13 @@ tree. A shard that holds whole subtrees can therefore compute its part alone and
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from pdadmm.math.threads import FEW_ROWS, one_thread
 
 MAX_CHUNKS = 16
 MIN_CHUNK_ROWS = 256
@@ -80,10 +83,11 @@ class TreeSum:
 
     def add_product(self, left: Tensor, right: Tensor) -> None:
         """Add left @ right, inside the product itself."""
-        if self._open is None:
-            self._open = torch.mm(left, right, out=self._buffer())
-        else:
-            self._open.addmm_(left, right)
+        with one_thread() if len(left) < FEW_ROWS else nullcontext():
+            if self._open is None:
+                self._open = torch.mm(left, right, out=self._buffer())
+            else:
+                self._open.addmm_(left, right)
 
     def close_chunk(self) -> None:
         """The chunk is complete: merge it into the tree."""
