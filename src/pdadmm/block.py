@@ -24,7 +24,7 @@ from pdadmm.math.activations import Activation
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.losses import Loss
 from pdadmm.math.solvers import Solver
-from pdadmm.math.state import LayerState, TileSource
+from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
 from pdadmm.math.tiles import Workspace, sum_of_rows, sum_of_squares
 
@@ -181,9 +181,9 @@ class Block:
         self._ws = ws
         self._certain = LayerReport()
 
-    def p_phase(self, m: TileSource | None) -> None:
+    def p_phase(self, m: TileSource | None, after_chunk: AfterChunk | None = None) -> None:
         """Update p from the left neighbour's m; the first layer has none, and p is the data."""
-        drop = self._solver.p_phase(self.state, m, self._ws)
+        drop = self._solver.p_phase(self.state, m, self._ws, after_chunk)
         self._certain = LayerReport(drop=drop, paper_drop=drop)
 
     def W_phase(self, ridge: float) -> None:
@@ -192,15 +192,17 @@ class Block:
         self._certain.drop += step.drop
         self._certain.paper_drop += step.paper_drop
 
-    def z_phase(self, p_next: TileSource | None, ridge: float) -> LayerReport:
+    def z_phase(self, p_next: TileSource | None, ridge: float, after_chunk: AfterChunk | None = None) -> LayerReport:
         """Update z and q from the right neighbour's new p; returns what was measured."""
         s, ws = self.state, self._ws
         sums = ws.sum("measured", len(MEASURED), dtype=torch.float64)
-        for chunk in ws.tiling.chunks():
+        for index, chunk in enumerate(ws.tiling.chunks()):
             for rows in chunk:
                 a = self._solver.a_tile(s, rows, ws)
                 sums.add(self._closing.step(s, rows, a, p_next, ws))
             sums.close_chunk()
+            if after_chunk is not None:
+                after_chunk(index)
         return self._report(sums.take(), ridge)
 
     def measure(self, p_next: TileSource | None, ridge: float) -> LayerReport:

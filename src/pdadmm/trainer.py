@@ -20,7 +20,7 @@ from pdadmm.data import Dataset, Part, Preprocessor, balanced_weights, check_dat
 from pdadmm.engine.serial import Problem, SerialEngine, method_weights
 from pdadmm.errors import PdadmmWarning, UserError
 from pdadmm.history import Row
-from pdadmm.machine import default_threads
+from pdadmm.machine import check_device, default_threads
 from pdadmm.math.activations import Activation, get_activation
 from pdadmm.math.lagrangian import Theory
 from pdadmm.math.losses import is_regression
@@ -101,11 +101,14 @@ def train(config: Config, data: Dataset, observer: Observer | None = None) -> Re
 def _prepare(config: Config, data: Dataset, observer: Observer) -> Session:
     """Check, plan, scale and build."""
     activation = get_activation(config.activation)
+    check_device(config.device)
     check_dataset(data, is_regression(config))
     source = None if config.init_from is None else _source(config, activation, observer)
     regression = is_regression(config)
     assert config.scaling is not None
-    preprocessor = source.preprocessor if source else Preprocessor.fit(data.train, config.scaling, regression)
+    preprocessor = (
+        source.preprocessor if source else Preprocessor.fit(data.train, config.scaling, regression, data.feature_names)
+    )
     tests = len(data.test.X) if data.test else 0
     check_memory(plan_memory(config, len(data.train.X), tests, data.train.X.shape[1], preprocessor.num_outputs))
     torch.set_num_threads(config.threads or default_threads())
@@ -144,6 +147,7 @@ def _source(config: Config, activation: Activation, observer: Observer) -> Model
     if model.preprocessor.regression != is_regression(config):
         raise UserError(f"loss {config.loss} does not fit the model to start from, {config.init_from}")
     growth.embed(model.network.hidden, config.hidden)
+    observer.on_note(f"features are scaled as by the model to start from, {config.init_from}; --scaling is not used")
     if len(config.hidden) > len(model.network.hidden) and not activation.idempotent:
         observer.on_note(f"inserting layers changes the function: f(f(z)) differs from f(z) for {activation.name}")
     dtype = getattr(torch, config.dtype)

@@ -11,6 +11,7 @@ from typing import Any
 from pdadmm.cli.options import add_json_flag
 from pdadmm.config import Config, read_toml
 from pdadmm.data import Dataset, load_data
+from pdadmm.data.arrays import generated_names, shorten
 from pdadmm.errors import UserError
 from pdadmm.model import Model, load_model
 from pdadmm.rundir import CONFIG_FILE
@@ -35,14 +36,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one score a part."""
     model = load_model(arguments.model)
     data = _data(arguments, model)
-    parts = {"train": data.train, "test": data.test} if arguments.data is None else {"data": data.train}
-    scores = {
-        f"{name}_{metric}": value
-        for name, part in parts.items()
-        if part is not None
-        for metric, value in model.evaluate(part).items()
-    }
-    samples = {f"{name}_samples": len(part.X) for name, part in parts.items() if part is not None}
+    whole = arguments.data is not None and data.test is None
+    parts = {"data": data.train} if whole else {"train": data.train, "test": data.test}
+    columns = _columns(data, model.preprocessor.feature_names)
+    scores: dict[str, float] = {}
+    samples: dict[str, int] = {}
+    for name, part in parts.items():
+        if part is not None:
+            chosen = part if columns is None else dataclasses.replace(part, X=part.X[:, columns])
+            scores |= {f"{name}_{metric}": value for metric, value in model.evaluate(chosen).items()}
+            samples[f"{name}_samples"] = len(part.X)
     if arguments.json:
         print(json.dumps({"data": data.name, **scores, **samples}))
     else:
@@ -54,12 +57,27 @@ def run(arguments: argparse.Namespace) -> int:
 def _data(arguments: argparse.Namespace, model: Model) -> Dataset:
     """The named data whole, or the run's own data split as the run split it."""
     if arguments.data is not None:
-        # Nothing is held out: all samples are evaluated, and a file's own test part is not asked for.
+        # Nothing is held out: all samples are evaluated.
         return load_data(
-            arguments.data, target=arguments.target, test_fraction=0.0, regression=model.preprocessor.regression
+            arguments.data,
+            target=arguments.target,
+            test_fraction=0.0,
+            regression=model.preprocessor.regression,
+            one_class_allowed=True,
         )
     config_file = arguments.model / CONFIG_FILE
     if not config_file.is_file():
         raise UserError(f"--data is needed, because {arguments.model} has no {CONFIG_FILE} that names it")
     config = Config.from_mapping(read_toml(config_file), str(config_file))
     return load_for(dataclasses.replace(config, target=arguments.target or config.target))
+
+
+def _columns(data: Dataset, wanted: tuple[str, ...]) -> list[int] | None:
+    """Where the model's features are in the data: by name as in `predict`, or None for the order they are in."""
+    place = {name: column for column, name in enumerate(data.feature_names)}
+    missing = [name for name in wanted if name not in place]
+    if not missing:
+        return [place[name] for name in wanted]
+    if generated_names(len(wanted)) == wanted or generated_names(len(place)) == data.feature_names:
+        return None
+    raise UserError(f"{data.name} must have the {len(wanted)} features of the model; it lacks {shorten(missing)}")

@@ -7,18 +7,27 @@ Exit codes: 0 done; 1 a defect of ours; 2 a mistake in what was given; 3 the num
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 import torch
 
 from pdadmm.cli import evaluate, plan, predict, train
-from pdadmm.errors import PdadmmError
+from pdadmm.errors import PdadmmError, StorageError, UserError
 from pdadmm.version import __version__
 
 INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Mistakes in the flags end like all others: one line, without pages of usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
 
 
 def versions() -> str:
@@ -30,7 +39,7 @@ def versions() -> str:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pdadmm", description="Train deep fully connected networks without backpropagation, layer by layer."
     )
     parser.add_argument("--version", action="version", version=versions())
@@ -42,16 +51,31 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is a line on standard error, never a traceback."""
-    arguments = build_parser().parse_args(argv)
     try:
+        arguments = build_parser().parse_args(argv)
         code: int = arguments.run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except PdadmmError as error:
-        print(f"pdadmm: error: {error}", file=sys.stderr)
-        return error.exit_code
+        return _failed(str(error), error.exit_code)
     except KeyboardInterrupt:
         print("pdadmm: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
+        _discard_output()
         return 0
+    except OSError as error:
+        # Files have errors of their own, so this is most likely standard output.
+        _discard_output()
+        return _failed(f"cannot use {error.filename or 'the output'}: {error.strerror}", StorageError.exit_code)
+
+
+def _failed(message: str, code: int) -> int:
+    print(f"pdadmm: error: {' '.join(message.splitlines())}", file=sys.stderr)
+    return code
+
+
+def _discard_output() -> None:
+    """Else Python would try once more, and complain, when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,8 +13,9 @@ from typing import Any
 
 from pdadmm.config import PRESETS, Config, parse_hidden, read_toml
 from pdadmm.errors import UserError
-from pdadmm.math.activations import activation_names
-from pdadmm.math.losses import loss_names
+from pdadmm.machine import check_device
+from pdadmm.math.activations import activation_names, get_activation
+from pdadmm.math.losses import get_loss, loss_names
 
 _TITLES = {
     "data": "data",
@@ -43,7 +44,7 @@ def _add_flag(section: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -
     listed = {"activation": activation_names(), "loss": loss_names()}.get(field.name, field.metadata["choices"])
     text = field.metadata["help"]
     if listed:
-        text += f": {', '.join(listed)}"
+        text += f"; one of {', '.join(listed)}"
     if field.name == "hidden":
         text += " (default: 9x100)"
     elif field.default is not None:
@@ -52,7 +53,7 @@ def _add_flag(section: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -
     section.add_argument(
         f"--{field.name.replace('_', '-')}",
         default=argparse.SUPPRESS,
-        metavar=field.name.upper(),
+        metavar={"int": "N", "float": "VALUE"}.get(_kind(field), field.name.upper()),
         help=text.replace("%", "%%"),
         **kwargs,
     )
@@ -68,14 +69,23 @@ def config_from(arguments: argparse.Namespace) -> Config:
     for field in dataclasses.fields(Config):
         if hasattr(arguments, field.name):
             values[field.name] = _parse(field, getattr(arguments, field.name))
-    return Config.from_mapping(values)
+    config = Config.from_mapping(values)
+    # Before the data is read, so that a slip costs no wait and is not taken for a fault of the data.
+    get_activation(config.activation)
+    get_loss(config)
+    check_device(config.device)
+    return config
+
+
+def _kind(field: dataclasses.Field[Any]) -> str:
+    return str(field.type).split(" | ")[0]
 
 
 def _parse(field: dataclasses.Field[Any], text: str) -> Any:
     """A flag's text as the type of its option."""
     if field.name == "hidden":
         return parse_hidden(text)
-    kind = str(field.type).split(" | ")[0]
+    kind = _kind(field)
     try:
         return {"int": int, "float": float, "str": str}[kind](text)
     except ValueError:
@@ -85,8 +95,14 @@ def _parse(field: dataclasses.Field[Any], text: str) -> Any:
 
 def add_output_flags(parser: argparse.ArgumentParser, out_help: str) -> None:
     """`--out` and `--json`, which every command that writes or prints has."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help=out_help)
+    parser.add_argument("--out", type=_directory, metavar="DIR", help=out_help)
     add_json_flag(parser)
+
+
+def _directory(text: str) -> Path:
+    if not text:  # Path would take it for the current directory
+        raise argparse.ArgumentTypeError("must name a directory; got ''")
+    return Path(text)
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,9 @@ from pdadmm.cli.options import add_config_flags, add_json_flag, config_from
 from pdadmm.config import Config, format_hidden
 from pdadmm.data import Preprocessor
 from pdadmm.errors import UserError
+from pdadmm.growth import parse_schedule
 from pdadmm.machine import available_memory
+from pdadmm.math.losses import is_regression
 from pdadmm.plan import check_memory, format_bytes, plan_memory
 from pdadmm.trainer import load_for
 
@@ -33,6 +35,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the memory term by term; refuse, with the numbers, what cannot fit."""
     config = config_from(arguments).resolved()
+    assert config.grow is not None
+    parse_schedule(config.grow, len(config.hidden), config.epochs)
     samples, tests, features, outputs = _shape(arguments, config)
     plan = plan_memory(config, samples, tests, features, outputs)
     free = available_memory()
@@ -54,11 +58,13 @@ def _shape(arguments: argparse.Namespace, config: Config) -> tuple[int, int, int
     given = {name: getattr(arguments, name) for name in _SHAPE}
     if all(value is None for value in given.values()):
         data = load_for(config)
-        outputs = Preprocessor.fit(data.train, "none", config.is_regression).num_outputs
+        outputs = Preprocessor.fit(data.train, "none", is_regression(config)).num_outputs
         return len(data.train.X), len(data.test.X) if data.test else 0, data.train.X.shape[1], outputs
-    for name, value in {**given, "test-samples": arguments.test_samples + 1}.items():
+    for name, value in given.items():
         if value is None:
             raise UserError(f"--{name} is missing; give all of --samples, --features and --classes, or none of them")
         if value < 1:
             raise UserError(f"--{name} must be at least 1; got {value}")
+    if arguments.test_samples < 0:
+        raise UserError(f"--test-samples must not be negative; got {arguments.test_samples}")
     return arguments.samples, arguments.test_samples, arguments.features, arguments.classes

@@ -13,9 +13,8 @@ from typing import Any
 
 from pdadmm.cli.options import add_output_flags
 from pdadmm.data import read_features
-from pdadmm.errors import UserError
 from pdadmm.model import Model, load_model
-from pdadmm.rundir import storing, write_whole
+from pdadmm.rundir import make_directory, write_whole
 
 PREDICTIONS_FILE = "predictions.csv"
 
@@ -48,10 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return 0
     path = arguments.out / PREDICTIONS_FILE
-    if arguments.out.exists() and not arguments.out.is_dir():
-        raise UserError(f"--out must name a directory; {arguments.out} is a file")
-    with storing(path):
-        arguments.out.mkdir(parents=True, exist_ok=True)
+    make_directory(arguments.out)
     write_whole(path.with_suffix(".json") if arguments.json else path, text.encode())
     return 0
 

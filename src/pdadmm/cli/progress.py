@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -16,12 +17,12 @@ class Progress:
 
     def __init__(self, epochs: int, quiet: bool) -> None:
         self._epochs = epochs
-        self._quiet = quiet
+        self._quiet = quiet or sys.stderr is None  # closed by the shell
         self._began = time.monotonic()
         self._last_line = 0.0
         self._seen: Row = {}
         self._bar: Any = None
-        if not quiet and sys.stderr.isatty():
+        if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=epochs, unit="epoch", dynamic_ncols=True, file=sys.stderr)
@@ -39,9 +40,7 @@ class Progress:
         if row["epoch"] in (1, self._epochs) or now - self._last_line >= LINE_SECONDS:
             self._last_line = now
             left = (now - self._began) / row["epoch"] * (self._epochs - row["epoch"])
-            print(
-                f"epoch {row['epoch']}/{self._epochs}  {self._text()}  {left:.0f} s left", file=sys.stderr, flush=True
-            )
+            _print(f"epoch {row['epoch']}/{self._epochs}  {self._text()}  {left:.0f} s left")
 
     def note(self, text: str) -> None:
         """A line that stays."""
@@ -50,7 +49,7 @@ class Progress:
         if self._bar is not None:
             self._bar.write(f"note: {text}", file=sys.stderr)
         else:
-            print(f"note: {text}", file=sys.stderr, flush=True)
+            _print(f"note: {text}")
 
     def close(self) -> None:
         """Leave the terminal clean."""
@@ -64,3 +63,8 @@ class Progress:
             if name in row:
                 parts.append(f"{name.replace('_accuracy', '').replace('_', ' ')} {row[name]:.4f}")
         return "  ".join(parts)
+
+
+def _print(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads on, which must not end the run
+        print(line, file=sys.stderr, flush=True)

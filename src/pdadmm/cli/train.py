@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.progress import Progress
 from pdadmm.config import to_toml
-from pdadmm.rundir import CONFIG_FILE, MODEL_FILE, PLOT_FILE, SUMMARY_FILE, RunDirectory
+from pdadmm.rundir import MODEL_FILE, PLOT_FILE, SUMMARY_FILE, RunDirectory
 from pdadmm.summary import summarise
 from pdadmm.trainer import Observer, Result, load_for, train
 
@@ -48,6 +49,8 @@ class _StopRequest:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        # os.write: a handler may interrupt a print.
+        os.write(2, b"stopping after this iteration; once more to stop at once\n")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,14 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     data = load_for(config)
     out: Path = arguments.out or Path("runs") / f"{Path(config.data).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    progress = Progress(config.epochs, arguments.quiet)
     with RunDirectory(out, arguments.overwrite) as directory, _StopRequest() as stop:
+        progress = Progress(config.epochs, arguments.quiet)
         begun = False
 
         def on_row(row: dict[str, Any]) -> None:
             nonlocal begun
             if not begun:
-                directory.write_text(CONFIG_FILE, to_toml(config.resolved()))
+                directory.begin(to_toml(config.resolved()))
                 begun = True
             directory.append_row(row)
             progress.row(row)

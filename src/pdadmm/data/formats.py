@@ -58,16 +58,21 @@ def has_known_extension(path: str | Path) -> bool:
 
 
 def _checked_path(path: str | Path) -> Path:
-    path = Path(path).expanduser()
+    path = Path(path)
     if not has_known_extension(path):
         raise UserError(f"a data file must end in {', '.join(EXTENSIONS)}; got {str(path)!r}")
-    if path.is_dir():
-        raise UserError(f"a data file must be a file; {str(path)!r} is a directory")
     try:
-        with path.open("rb"):
-            return path
+        path = path.expanduser()
+        is_directory = path.is_dir()
+        if not is_directory:
+            path.open("rb").close()
     except OSError as error:
         raise UserError(f"cannot read the data file {str(path)!r}: {error.strerror}") from None
+    except (RuntimeError, ValueError) as error:  # ~name of somebody unknown; a name with a null byte
+        raise UserError(f"cannot read the data file {str(path)!r}: {error}") from None
+    if is_directory:
+        raise UserError(f"a data file must be a file; {str(path)!r} is a directory")
+    return path
 
 
 def _read_columns(path: Path, choose: Chooser) -> Table:

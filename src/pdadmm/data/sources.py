@@ -31,11 +31,12 @@ def load_data(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     regression: bool = False,
+    one_class_allowed: bool = False,
 ) -> Dataset:
     """Read, check and, where there is no test part yet, split the data; test_fraction 0 holds nothing out.
 
     `source` is a name in `SOURCES` or a file; `target` and `weight` name columns of a .csv or .parquet file.
-    Class labels come back as int64, bool or str.
+    Class labels come back as int64, bool or str. `one_class_allowed` is for data to evaluate on, not to learn from.
     """
     if not 0 <= test_fraction < 1:
         raise UserError(f"test_fraction must be at least 0 and below 1; got {test_fraction}")
@@ -49,7 +50,7 @@ def load_data(
         given = Dataset(name, whole, _part(test_table), names)
         check_dataset(given, regression)
         return given if regression else _with_labels(given)
-    check_part(whole, name, regression, names)
+    check_part(whole, name, regression, names, one_class_allowed)
     if not regression:
         whole = Part(whole.X, as_labels(whole.y, name), whole.weight)
     if test_fraction == 0:

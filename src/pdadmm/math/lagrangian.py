@@ -103,7 +103,7 @@ class Theory:
             return None
         w = self.weights
         return (
-            f"rho = {w.rho:g} does not satisfy the theory's condition rho > max(4 nu S²/c, (√17+1) nu/2) = "
-            f"{self.rho_bound:g} (nu = {w.nu:g}, S = {self.lipschitz:g}, c = z_prox = {w.z_prox:g}): the paper's "
-            f"convergence theorems do not apply. The certificate of each iteration is valid for any rho."
+            f"the paper's convergence theorems do not cover rho = {w.rho:g}; they need rho > max(4 nu S²/c, "
+            f"(√17+1) nu/2) = {self.rho_bound:g} (nu = {w.nu:g}, S = {self.lipschitz:g}, c = z_prox = {w.z_prox:g}). "
+            f"The certificate of each iteration holds for any rho."
         )

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pdadmm.config import Config
 from pdadmm.math import subproblems as sub
-from pdadmm.math.state import LayerState, TileSource
+from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
 from pdadmm.math.threads import FEW_ROWS, one_thread
 from pdadmm.math.tiles import TreeSum, Workspace, sum_of_rows, sum_of_squares
@@ -43,7 +43,9 @@ class Solver(Protocol):
     def scratch_width(self, n_in: int, n_out: int) -> int:
         """The width of the scratch array of all samples that a layer of this shape needs."""
 
-    def p_phase(self, s: LayerState, m: TileSource | None, ws: Workspace) -> float:
+    def p_phase(
+        self, s: LayerState, m: TileSource | None, ws: Workspace, after_chunk: AfterChunk | None = None
+    ) -> float:
         """Step p (unless it is the data) and collect the sums for W. Returns the certain fall of L_rho."""
 
     def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
@@ -77,15 +79,17 @@ class Exact:
         """None."""
         return 0
 
-    def p_phase(self, s: LayerState, m: TileSource | None, ws: Workspace) -> float:
+    def p_phase(
+        self, s: LayerState, m: TileSource | None, ws: Workspace, after_chunk: AfterChunk | None = None
+    ) -> float:
         """p = (nu (z - b) W + m)(nu WᵀW + rho I)⁻¹, and the sums pᵀp, zᵀp, Σp, Σz."""
         nu, rho = self._weights.nu, self._weights.rho
         n_out, n_in = s.W.shape
         inverse = None if s.is_input else sub.p_system(s.W, nu, rho)
-        gram, cross = ws.sum("gram", n_in, n_in), ws.sum("cross", n_out, n_in)
-        p_sum, z_sum = ws.sum("p", n_in), ws.sum("z", n_out)
+        gram, cross = ws.sum(f"gram{s.lane}", n_in, n_in), ws.sum(f"cross{s.lane}", n_out, n_in)
+        p_sum, z_sum = ws.sum(f"p{s.lane}", n_in), ws.sum(f"z{s.lane}", n_out)
         moved = ws.sum("moved", dtype=torch.float64)
-        for chunk in ws.tiling.chunks():
+        for index, chunk in enumerate(ws.tiling.chunks()):
             for rows in chunk:
                 p, z, count = s.p[rows], s.z[rows], rows.stop - rows.start
                 if inverse is not None:
@@ -107,6 +111,8 @@ class Exact:
                 cross.add_product(z.t(), p)
                 z_sum.add(z.sum(0))
             _close(cross, z_sum, *(() if s.is_input else (gram, p_sum, moved)))
+            if after_chunk is not None:
+                after_chunk(index)
         return 0.0 if s.is_input else rho / 2 * float(moved.take())
 
     def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
@@ -114,8 +120,8 @@ class Exact:
         nu, delta, l2 = self._weights.nu, self._weights.damping, self._weights.l2
         count = ws.tiling.num_samples
         gram, p_mean = self._gram(s, ws)
-        z_mean = ws.sum("z", len(s.b)).take() / count
-        cross = ws.sum("cross", *s.W.shape).take().addr_(z_mean, p_mean, alpha=-count)
+        z_mean = ws.sum(f"z{s.lane}", len(s.b)).take() / count
+        cross = ws.sum(f"cross{s.lane}", *s.W.shape).take().addr_(z_mean, p_mean, alpha=-count)
         kept = s.gram_scale * ridge + l2 / nu
         W = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, kept)
         b = z_mean - W @ p_mean
@@ -137,8 +143,8 @@ class Exact:
         """The centred Gram matrix of p and the mean of p; those of the data are computed once, in float64."""
         count = ws.tiling.num_samples
         if not s.is_input:
-            p_mean = ws.sum("p", s.p.shape[1]).take() / count
-            gram = ws.sum("gram", s.p.shape[1], s.p.shape[1]).take()
+            p_mean = ws.sum(f"p{s.lane}", s.p.shape[1]).take() / count
+            gram = ws.sum(f"gram{s.lane}", s.p.shape[1], s.p.shape[1]).take()
             return gram.addr_(p_mean, p_mean, alpha=-count), p_mean
         if self._input_gram is None:
             self._input_gram = _data_gram(s.p, ws)
@@ -164,14 +170,20 @@ class Linearized:
         """p Gᵀ; with one step size for all samples, g and g Wᵀ must be kept until it is known."""
         return n_in + n_out if self._one_step else n_out
 
-    def p_phase(self, s: LayerState, m: TileSource | None, ws: Workspace) -> float:
+    def p_phase(
+        self, s: LayerState, m: TileSource | None, ws: Workspace, after_chunk: AfterChunk | None = None
+    ) -> float:
         """p -= g/tau and a -= g Wᵀ/tau, and the sums (a - z)ᵀp, Σ(a - z), Σp."""
         assert s.a is not None
         n_out, n_in = s.W.shape
-        gradient, e_sum, p_sum = ws.sum("cross", n_out, n_in), ws.sum("z", n_out), ws.sum("p", n_in)
+        gradient, e_sum, p_sum = (
+            ws.sum(f"cross{s.lane}", n_out, n_in),
+            ws.sum(f"z{s.lane}", n_out),
+            ws.sum(f"p{s.lane}", n_in),
+        )
         drop = ws.sum("moved", dtype=torch.float64)
         one_tau = self._one_tau(s, m, ws) if self._one_step and not s.is_input else None
-        for chunk in ws.tiling.chunks():
+        for index, chunk in enumerate(ws.tiling.chunks()):
             for rows in chunk:
                 if not s.is_input:
                     g, gW = self._p_gradient(s, rows, m, ws) if one_tau is None else self._stored(s, rows, ws)
@@ -184,6 +196,8 @@ class Linearized:
                 e_sum.add(e.sum(0))
                 p_sum.add(s.p[rows].sum(0))
             _close(gradient, e_sum, p_sum, *(() if s.is_input else (drop,)))
+            if after_chunk is not None:
+                after_chunk(index)
         return 0.0 if s.is_input else float(drop.take())
 
     def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
@@ -191,8 +205,8 @@ class Linearized:
         nu, l2, count = self._weights.nu, self._weights.l2, ws.tiling.num_samples
         n_out, n_in = s.W.shape
         kept = nu * s.gram_scale * ridge + l2
-        e_mean, p_mean = ws.sum("z", n_out).take() / count, ws.sum("p", n_in).take() / count
-        G = ws.sum("cross", n_out, n_in).take().mul_(nu).add_(s.W, alpha=kept)
+        e_mean, p_mean = ws.sum(f"z{s.lane}", n_out).take() / count, ws.sum(f"p{s.lane}", n_in).take() / count
+        G = ws.sum(f"cross{s.lane}", n_out, n_in).take().mul_(nu).add_(s.W, alpha=kept)
         G_square = G.square().sum(1)
         theta = self._theta(G_square, self._product_pG(s, G, ws), kept)
         db = (G @ p_mean).div_(theta).sub_(e_mean)
@@ -290,7 +304,7 @@ def _data_gram(x: Tensor, ws: Workspace) -> tuple[Tensor, Tensor]:
         for rows in chunk:
             total.add(x[rows].double().sum(0))
         total.close_chunk()
-    mean = total.take() / len(x)
+    mean = total.take() / ws.tiling.num_samples
     for chunk in ws.tiling.chunks():
         for rows in chunk:
             centred = x[rows].double() - mean

@@ -10,7 +10,7 @@ tree. A shard that holds whole subtrees can therefore compute its part alone and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -32,26 +32,48 @@ def default_tile_rows(max_width: int) -> int:
 
 @dataclass(frozen=True)
 class Tiling:
-    """The chunks of `num_samples` samples and the tiles of each chunk, as slices."""
+    """The chunks of `num_samples` samples and the tiles of each chunk, as slices of the rows a shard holds.
+
+    A shard holds whole chunks. Where the number of shards is a power of two not above the number of chunks, its
+    chunks are a subtree, so that sums have the same bits as on one shard.
+    """
 
     num_samples: int
     tile_rows: int
+    shard: int = 0
+    num_shards: int = 1
 
     @property
     def num_chunks(self) -> int:
-        """A power of two that depends on nothing but the number of samples."""
+        """A power of two that depends on the number of samples alone, unless there are more shards than that."""
         fitting = max(1, self.num_samples // MIN_CHUNK_ROWS)
-        return min(MAX_CHUNKS, 1 << (fitting.bit_length() - 1))
+        by_samples = min(MAX_CHUNKS, 1 << (fitting.bit_length() - 1))
+        return max(by_samples, 1 << (self.num_shards - 1).bit_length())
+
+    @property
+    def rows(self) -> slice:
+        """The shard's own rows among all samples."""
+        own = self._own_chunks()
+        return slice(self._boundary(own.start), self._boundary(own.stop))
+
+    @property
+    def local_samples(self) -> int:
+        """How many samples the shard holds."""
+        return int(self.rows.stop - self.rows.start)
 
     def chunks(self) -> Iterator[list[slice]]:
-        """The tiles of each chunk in turn."""
-        for index in range(self.num_chunks):
-            start = index * self.num_samples // self.num_chunks
-            stop = (index + 1) * self.num_samples // self.num_chunks
+        """The tiles of each of the shard's chunks in turn, counted from the shard's first row."""
+        for start, stop in self.chunk_bounds():
             yield [slice(row, min(row + self.tile_rows, stop)) for row in range(start, stop, self.tile_rows)]
 
+    def chunk_bounds(self) -> Iterator[tuple[int, int]]:
+        """First and last row of each of the shard's chunks, counted from the shard's first row."""
+        offset = self.rows.start
+        for index in self._own_chunks():
+            yield self._boundary(index) - offset, self._boundary(index + 1) - offset
+
     def tiles(self) -> Iterator[slice]:
-        """All tiles, in order."""
+        """All of the shard's tiles, in order."""
         for chunk in self.chunks():
             yield from chunk
 
@@ -59,6 +81,17 @@ class Tiling:
     def largest_tile(self) -> int:
         """Rows of the largest tile."""
         return max(int(tile.stop - tile.start) for tile in self.tiles())
+
+    def _own_chunks(self) -> range:
+        chunks = self.num_chunks
+        return range(self.shard * chunks // self.num_shards, (self.shard + 1) * chunks // self.num_shards)
+
+    def _boundary(self, chunk: int) -> int:
+        return chunk * self.num_samples // self.num_chunks
+
+
+Reduce = Callable[[Tensor], Tensor]
+"""Adds a shard's total to those of the others, in the order of the tree."""
 
 
 class TreeSum:
@@ -68,8 +101,10 @@ class TreeSum:
     and used again, so a sum allocates only the first time.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
-        self._shape, self._dtype, self._device = shape, dtype, device
+    def __init__(
+        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, reduce: Reduce | None = None
+    ) -> None:
+        self._shape, self._dtype, self._device, self._reduce = shape, dtype, device, reduce
         self._free: list[Tensor] = []
         self._stack: list[tuple[int, Tensor]] = []
         self._open: Tensor | None = None
@@ -101,12 +136,15 @@ class TreeSum:
         self._open = None
 
     def take(self) -> Tensor:
-        """The total, valid until the next sum is begun here; resets."""
+        """The total over all shards, valid until the next sum is begun here; resets."""
         assert self._open is None
-        assert len(self._stack) == 1
         _, total = self._stack.pop()
+        while self._stack:  # only where the number of chunks is not a power of two
+            _, left = self._stack.pop()
+            self._free.append(total)
+            total = left.add_(total)
         self._free.append(total)
-        return total
+        return total if self._reduce is None else self._reduce(total)
 
     def _buffer(self) -> Tensor:
         if self._free:
@@ -118,14 +156,21 @@ class Workspace:
     """The memory that the layers of one process share: tile buffers, sums, and one array-sized scratch."""
 
     def __init__(
-        self, tiling: Tiling, max_width: int, scratch_width: int, dtype: torch.dtype, device: torch.device
+        self,
+        tiling: Tiling,
+        max_width: int,
+        scratch_width: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        reduce: Reduce | None = None,
     ) -> None:
         self.tiling = tiling
+        self._reduce = reduce
         self.dtype = dtype
         self.device = device
         self._slots: dict[int, Tensor] = {}
         self._slot_size = tiling.largest_tile * max_width
-        self._scratch = torch.empty(tiling.num_samples * scratch_width, dtype=dtype, device=device)
+        self._scratch = torch.empty(tiling.local_samples * scratch_width, dtype=dtype, device=device)
         self._sums: dict[tuple[str, tuple[int, ...]], TreeSum] = {}
 
     def tile(self, slot: int, rows: int, cols: int) -> Tensor:
@@ -136,7 +181,7 @@ class Workspace:
 
     def scratch(self, *widths: int) -> tuple[Tensor, ...]:
         """The scratch array, divided into arrays of all samples with these widths."""
-        samples, start, parts = self.tiling.num_samples, 0, []
+        samples, start, parts = self.tiling.local_samples, 0, []
         for width in widths:
             parts.append(self._scratch[start : start + samples * width].view(samples, width))
             start += samples * width
@@ -146,7 +191,7 @@ class Workspace:
         """The sum of this name and shape, kept from one use to the next."""
         key = (name, shape)
         if key not in self._sums:
-            self._sums[key] = TreeSum(shape, dtype or self.dtype, self.device)
+            self._sums[key] = TreeSum(shape, dtype or self.dtype, self.device, self._reduce)
         return self._sums[key]
 
 

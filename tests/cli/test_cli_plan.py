@@ -1,0 +1,113 @@
+"""`pdadmm plan`, and the help that comes before everything."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from commands import Command, assert_refused
+from pdadmm.config import Config
+from pdadmm.version import __version__
+
+TERMS = ["auxiliaries", "data", "weights", "work", "program", "total"]
+SHAPE = ("--samples", "1000", "--features", "20", "--classes", "3")
+
+
+def test_plan_of_named_data(pdadmm: Command, tmp_path: Path) -> None:
+    result = pdadmm("plan", "--hidden", "2x8")
+    assert result.code == 0
+    assert result.out.startswith("1437 samples of 64 features, hidden 2x8, 10 outputs\n")
+    assert [line.split()[0] for line in result.out.splitlines()[1:7]] == TERMS
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_as_json(pdadmm: Command, npz: Path) -> None:
+    plan = pdadmm("plan", "--data", npz, "--hidden", "2x8", "--json").json()
+    assert list(plan) == ["samples", "test_samples", "features", "outputs", "memory", "available"]
+    assert [plan[key] for key in list(plan)[:4]] == [32, 8, 3, 3]
+    assert list(plan["memory"]) == TERMS
+    assert sum(plan["memory"][term] for term in TERMS[:-1]) == plan["memory"]["total"]
+
+
+def test_plan_without_data(pdadmm: Command) -> None:
+    one = pdadmm("plan", *SHAPE, "--hidden", "4x16", "--json").json()["memory"]
+    two = pdadmm("plan", *SHAPE, "--hidden", "8x16", "--dtype", "float64", "--json").json()["memory"]
+    assert one["auxiliaries"] == 4 * 1000 * (3 * 64 + 3)
+    assert two["auxiliaries"] == 8 * 1000 * (3 * 128 + 3)
+
+
+@pytest.mark.parametrize("hidden", ["1000x100000", "9" * 30])
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_what_cannot_fit_is_refused_with_the_numbers(
+    pdadmm: Command, npz: Path, tmp_path: Path, command: str, hidden: str
+) -> None:
+    result = pdadmm(command, "--data", npz, "--hidden", hidden)
+    assert result.code == 2
+    assert result.err.startswith("pdadmm: error: the run needs ")
+    assert result.err.count("\n") == 1
+    assert "are free" in result.err
+    assert list(tmp_path.iterdir()) == [npz]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        (("--samples", "5"), ("--features is missing", "--classes")),
+        ((*SHAPE, "--samples", "0"), ("--samples must be at least 1; got 0",)),
+        ((*SHAPE, "--test-samples", "-1"), ("--test-samples must not be negative; got -1",)),
+        (("--samples", "many"), ("--samples", "'many'")),
+        ((*SHAPE, "--activation", "swish"), ("activation must be one of relu", "'swish'")),
+        ((*SHAPE, "--loss", "hinge"), ("loss must be one of cross_entropy", "'hinge'")),
+        ((*SHAPE, "--grow", "often"), ("grow must be off, auto", "'often'")),
+        ((*SHAPE, "--device", "cudda"), ("device", "'cudda'")),
+    ],
+)
+def test_plan_refuses(pdadmm: Command, arguments: tuple[str, ...], fragments: tuple[str, ...]) -> None:
+    assert_refused(pdadmm("plan", *arguments), *fragments)
+
+
+# --- help
+
+
+@pytest.mark.parametrize("command", [(), ("train",), ("evaluate",), ("predict",), ("plan",)])
+def test_help(pdadmm: Command, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        pdadmm(*command, "--help")
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(" ".join(["usage: pdadmm", *command]))
+
+
+def test_every_option_has_a_flag_and_help(pdadmm: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pdadmm("train", "--help")
+    text = capsys.readouterr().out
+    for field in dataclasses.fields(Config):
+        assert f"--{field.name.replace('_', '-')} " in text
+        assert field.metadata["help"]
+
+
+def test_version(pdadmm: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        pdadmm("--version")
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"pdadmm {__version__} (torch ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragments"),
+    [
+        ((), ("COMMAND", "see pdadmm --help")),
+        (("fly",), ("'fly'", "train", "evaluate", "predict", "plan")),
+        (("train", "--hiden", "2x8"), ("--hiden",)),
+        (("train", "--preset", "papper"), ("--preset", "'papper'", "'paper'", "see pdadmm train --help")),
+        (("train", "--rho"), ("--rho", "expected one argument")),
+        (("predict", "run"), ("--data",)),
+        (("evaluate",), ("RUN",)),
+    ],
+)
+def test_mistaken_flags_end_in_one_line(
+    pdadmm: Command, arguments: tuple[str, ...], fragments: tuple[str, ...]
+) -> None:
+    assert_refused(pdadmm(*arguments), *fragments)
