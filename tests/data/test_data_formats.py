@@ -334,7 +334,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 # --- files that are not what their name says
 
 
-CONTENTS = [b"", PNG, b"PK\x03\x04 cut short", gzip.compress(b"1,2\n"), b"a,b\n1,2\n"]
+CONTENTS = [b"", PNG, b"PK\x03\x04 cut short", gzip.compress(b"1,2\n", mtime=0), b"a,b\n1,2\n"]
 
 
 @pytest.mark.parametrize(
