@@ -1,0 +1,17 @@
+"""The memory of a run at a size where it matters; the benchmark fails above its limit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "memory" / "main.py"
+
+
+@pytest.mark.slow
+def test_a_run_takes_little_more_than_its_arrays() -> None:
+    found = subprocess.run([sys.executable, BENCHMARK], capture_output=True, text=True, timeout=1800, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
