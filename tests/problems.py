@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from pdadmm.config import Config
-from pdadmm.engine.serial import Problem, SerialEngine
+from pdadmm.engine.core import Engine
+from pdadmm.engine.problem import Problem
 from pdadmm.math.losses import is_regression
 
 ALL_SOLVERS = [
@@ -29,9 +30,9 @@ def make_problem(config: Config, samples: int = 600, features: int = 7, outputs:
     score = torch.tanh(x) @ mixing
     weight = 0.5 + torch.rand(samples, generator=generator, dtype=torch.float64)
     y = score.to(dtype) if is_regression(config) else score.argmax(1)
-    return Problem(x.to(dtype), y, weight.to(dtype), outputs)
+    return Problem.whole(x.to(dtype), y, weight.to(dtype), outputs)
 
 
-def make_engine(config: Config, problem: Problem) -> SerialEngine:
+def make_engine(config: Config, problem: Problem) -> Engine:
     """An engine with all layers from the start."""
-    return SerialEngine(config, problem, range(len(config.hidden)))
+    return Engine(config, problem, range(len(config.hidden)))

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pdadmm.block import Block
 from pdadmm.config import Config
-from pdadmm.engine.serial import Problem, SerialEngine
+from pdadmm.engine.core import Engine
+from pdadmm.engine.problem import Problem
 from pdadmm.math.activations import get_activation
 from pdadmm.math.losses import get_loss
 
@@ -34,7 +35,7 @@ class Reference:
     s: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, engine: SerialEngine, config: Config, problem: Problem) -> Reference:
+    def of(cls, engine: Engine, config: Config, problem: Problem) -> Reference:
         """A copy of an engine's present point."""
         states = [block.state for block in engine.blocks]
         f = get_activation(config.activation)
@@ -60,12 +61,19 @@ class Reference:
     def a(self, layer: int) -> Tensor:
         return self.p[layer] @ self.W[layer].T + self.b[layer]
 
+    def targets(self) -> tuple[Tensor, Tensor]:
+        y, weight = self.problem.train.y, self.problem.sample_weight
+        assert y is not None
+        assert weight is not None
+        return y, weight
+
     def lagrangian(self, ridge: float) -> Tensor:
         """L_rho, differentiable in every variable."""
         c, last = self.config, len(self.W) - 1
         assert c.nu is not None
         assert c.rho is not None
-        total = get_loss(c).value(self.z[last], self.problem.y, self.problem.sample_weight).sum()
+        y, weight = self.targets()
+        total = get_loss(c).value(self.z[last], y, weight).sum()
         for layer in range(last + 1):
             total = total + c.nu / 2 * ((self.z[layer] - self.a(layer)) ** 2).sum()
             total = total + (c.nu * self.s[layer] * ridge + c.l2) / 2 * (self.W[layer] ** 2).sum()
@@ -97,7 +105,7 @@ class Reference:
             if layer < layers[-1]:
                 self.z[layer] = activation.z_step(a, self.q[layer], z_old, z_prox, torch.empty_like(a))
             else:
-                self.z[layer] = loss.prox(a, self.problem.y, self.problem.sample_weight, z_old, nu).z
+                self.z[layer] = loss.prox(a, *self.targets(), z_old, nu).z
         for layer in layers[:-1]:
             p_next, u = self.p[layer + 1], self.u[layer]
             self.q[layer] = (rho * p_next + u + nu * self.f(self.z[layer])) / (rho + nu)

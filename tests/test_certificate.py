@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pdadmm.config import Config
-from pdadmm.engine.serial import method_weights
+from pdadmm.engine.problem import method_weights
 from pdadmm.math.activations import activation_names, get_activation
 from pdadmm.math.lagrangian import TOLERANCE, LayerReport, Theory, certain_drop, objective
 from problems import ALL_SOLVERS, make_engine, make_problem, solver_id

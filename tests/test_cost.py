@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pdadmm.config import Config
-from pdadmm.engine.serial import SerialEngine
+from pdadmm.engine.core import Engine
 from problems import ALL_SOLVERS, make_engine, make_problem, solver_id
 
 SAMPLES, TILE_ROWS, WIDTH, DEPTH = 1100, 275, 20, 3
@@ -41,7 +41,7 @@ class Watch(TorchDispatchMode):
         return result
 
 
-def make(options: dict[str, str], activation: str = "relu") -> SerialEngine:
+def make(options: dict[str, str], activation: str = "relu") -> Engine:
     config = Config(**options, hidden=(WIDTH,) * DEPTH, tile_rows=TILE_ROWS, activation=activation).resolved()  # type: ignore[arg-type]
     problem = make_problem(config, samples=SAMPLES, features=WIDTH)
     engine = make_engine(config, problem)
@@ -50,7 +50,7 @@ def make(options: dict[str, str], activation: str = "relu") -> SerialEngine:
     return engine
 
 
-def storages(engine: SerialEngine) -> set[int]:
+def storages(engine: Engine) -> set[int]:
     """The arrays an engine keeps: layer states and its workspace's scratch."""
     arrays = [
         value for block in engine.blocks for value in vars(block.state).values() if isinstance(value, torch.Tensor)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pdadmm.config import Config
-from pdadmm.engine.serial import method_weights
+from pdadmm.engine.problem import method_weights
 from pdadmm.math.activations import activation_names
 from pdadmm.math.lagrangian import objective
 from pdadmm.math.losses import loss_names

@@ -7,7 +7,7 @@ import torch
 
 from pdadmm import growth
 from pdadmm.config import Config
-from pdadmm.engine.serial import SerialEngine
+from pdadmm.engine.core import Engine
 from pdadmm.errors import UserError
 from pdadmm.math.activations import activation_names, get_activation
 from pdadmm.network import Network, deepen
@@ -72,14 +72,16 @@ def test_where_no_width_repeats_there_is_one_stage() -> None:
 def test_growing_keeps_the_function(options: dict[str, str], activation: str) -> None:
     config = Config(**options, activation=activation, hidden=(9, 9, 9, 6, 6), dtype="float64").resolved()  # type: ignore[arg-type]
     problem = make_problem(config)
-    engine = SerialEngine(config, problem, (0, 3))
+    x = problem.train.x
+    assert x is not None
+    engine = Engine(config, problem, (0, 3))
     engine.begin_stage(0.01)
     for _ in range(5):
         engine.iterate(0.01)
-    before = engine.network().forward(problem.x)
+    before = engine.network().forward(x)
     engine.grow((0, 1, 2, 3, 4))
     assert [len(block.state.b) for block in engine.blocks] == [9, 9, 9, 6, 6, 3]
-    torch.testing.assert_close(engine.network().forward(problem.x), before)
+    torch.testing.assert_close(engine.network().forward(x), before)
     engine.begin_stage(0.01)
     engine.iterate(0.01)
     for block in engine.blocks:
@@ -90,7 +92,7 @@ def test_growing_keeps_the_function(options: dict[str, str], activation: str) ->
 
 def test_a_fresh_output_layer_is_drawn_anew() -> None:
     config = Config(hidden=(9, 9), grow_output="fresh").resolved()
-    engine = SerialEngine(config, make_problem(config), (0,))
+    engine = Engine(config, make_problem(config), (0,))
     engine.begin_stage(0.0)
     engine.iterate(0.0)
     before = engine.network().weights[-1]

@@ -11,13 +11,14 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 
 # From the ground up. Modules of one row may use each other.
 ROWS = [
-    ["errors", "history", "config", "version"],
+    ["errors", "history", "config", "version", "observer"],
     ["machine", "rundir", "growth"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],
     ["model", "plan"],
     ["session"],
+    ["prepare"],
     ["trainer"],
     ["summary", "plot"],
     ["__init__"],

@@ -147,7 +147,7 @@ def test_numbers_that_diverge_name_layer_variable_and_epoch() -> None:
 
 
 def test_the_theory_warning_reaches_library_users() -> None:
-    with pytest.warns(PdadmmWarning, match="theorems do not cover rho"):
+    with pytest.warns(PdadmmWarning, match="outside the paper's convergence theorems"):
         pdadmm.train(Config(hidden=(8,), epochs=1, grow="off"), blobs())
 
 

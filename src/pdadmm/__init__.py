@@ -10,7 +10,8 @@ result.history[-1]["test_accuracy"]
 from pdadmm.config import Config
 from pdadmm.data import Dataset, Part, load_data
 from pdadmm.model import Model, load_model
-from pdadmm.trainer import Observer, Result, train
+from pdadmm.observer import Observer
+from pdadmm.trainer import Result, train
 from pdadmm.version import __version__
 
 __all__ = [

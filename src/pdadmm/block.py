@@ -274,5 +274,6 @@ class Block:
 
     def _report(self, sums: Tensor, ridge: float) -> LayerReport:
         measured = dict(zip(MEASURED, sums.tolist(), strict=True))
-        weight = self._kept(ridge) / 2 * float(sum_of_squares(self.state.W))
-        return dataclasses.replace(self._certain, weight=weight, **measured)
+        square = float(sum_of_squares(self.state.W))
+        ridge_term = self._weights.nu * self.state.gram_scale * ridge / 2 * square
+        return dataclasses.replace(self._certain, ridge=ridge_term, l2=self._weights.l2 / 2 * square, **measured)

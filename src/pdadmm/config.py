@@ -79,6 +79,11 @@ class Config:
         ("keep", "fresh"),
     )
 
+    workers: int = _option(1, "workers", "processes that the layers are spread over")
+    shards: int = _option(1, "workers", "sets of samples, each with workers of its own")
+    placement: str | None = _option(None, "workers", "layers of each worker, such as 5,5 (default: balanced)")
+    timeout: float = _option(300.0, "workers", "seconds after which a silent process counts as lost")
+
     epochs: int = _option(100, "run", "iterations over the whole training set")
     tolerance: float = _option(0.0, "run", "stop once residual and change are this small, relatively; 0 never")
     seed: int = _option(0, "run", "seed of the initial weights")
@@ -101,9 +106,10 @@ class Config:
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        positive = ("nu", "rho", "huber_delta", "output_tolerance")
+        positive = ("nu", "rho", "huber_delta", "output_tolerance", "timeout")
         at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance")
-        at_least_1 = ("epochs", "output_steps", "threads", "tile_rows", "evaluate_every", "ridge_epochs")
+        counts = ("workers", "shards", "epochs", "ridge_epochs", "evaluate_every")
+        at_least_1 = (*counts, "output_steps", "threads", "tile_rows")
         for name in positive + at_least_0 + at_least_1:
             value = getattr(self, name)
             if value is None:

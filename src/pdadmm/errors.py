@@ -8,6 +8,7 @@ class PdadmmError(Exception):
     """Base of every error this package raises on purpose."""
 
     exit_code = 1
+    everywhere = False  # raised on all processes of a run alike, so that one may speak for all
 
 
 class UserError(PdadmmError, ValueError):
@@ -20,12 +21,19 @@ class DivergenceError(PdadmmError):
     """The numbers went wrong (NaN or infinity); the message names layer, variable and epoch."""
 
     exit_code = 3
+    everywhere = True
 
 
 class StorageError(PdadmmError):
     """The disk refused to take or give a file."""
 
     exit_code = 4
+
+
+class LostWorkerError(PdadmmError):
+    """Another process of the run died, hung or could not be reached; the message says during what."""
+
+    exit_code = 5
 
 
 class PdadmmWarning(UserWarning):

@@ -78,7 +78,7 @@ class Model:
         """What `evaluate` measures."""
         return "r2" if self.preprocessor.regression else "accuracy"
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the file whole or not at all."""
         tensors = {name: torch.from_numpy(array) for name, array in self.preprocessor.to_tensors().items()}
         for index, (W, b) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
@@ -90,7 +90,7 @@ class Model:
             "network": json.dumps({"activation": self.network.activation.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
-        write_whole(path, _ordered(to_bytes(tensors, metadata)))
+        write_whole(Path(path), _ordered(to_bytes(tensors, metadata)))
 
 
 def _ordered(content: bytes) -> bytes:

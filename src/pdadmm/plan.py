@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 
 from pdadmm.config import Config
-from pdadmm.engine.serial import method_weights
+from pdadmm.engine.problem import method_weights
 from pdadmm.errors import UserError
 from pdadmm.machine import available_memory, resident_memory
 from pdadmm.math.solvers import get_solver

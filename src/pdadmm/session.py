@@ -6,19 +6,14 @@ import math
 import time
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from pdadmm import growth
 from pdadmm.config import Config
-from pdadmm.data import Preprocessor
-from pdadmm.engine.serial import Problem, SerialEngine
+from pdadmm.engine.core import Engine
+from pdadmm.engine.problem import Problem
 from pdadmm.errors import DivergenceError
 from pdadmm.history import Row
 from pdadmm.math.lagrangian import TOLERANCE, LayerReport, Theory, certain_drop, objective
 from pdadmm.math.losses import is_regression
-from pdadmm.math.tiles import sum_of_squares
-from pdadmm.model import score
 
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
 
@@ -30,34 +25,31 @@ class Session:
     """An engine with its data, and the state of the schedule and of the certificate."""
 
     config: Config
-    engine: SerialEngine
+    engine: Engine
     problem: Problem
-    test: tuple[Tensor, Tensor, Tensor] | None
-    preprocessor: Preprocessor
+    num_test: int
     theory: Theory
     stages: list[growth.Stage]
     objective: float = math.nan
     least_drop: float = math.inf
+    layers: int = 0
 
     def iterate(self, epoch: int) -> tuple[Row, list[LayerReport]]:
         """Grow if it is time, iterate once, and make the row."""
         ridge, grown, weights = self.ridge(epoch), self._grow(epoch), self.theory.weights
         began = time.perf_counter()
-        try:
-            reports = self.engine.iterate(ridge)
-        except DivergenceError as error:
-            raise DivergenceError(f"{error} in epoch {epoch}; {DIVERGENCE_ADVICE}") from None
+        reports = self.engine.iterate(ridge)
         seconds = time.perf_counter() - began
         value = objective(reports, weights)
         if not math.isfinite(value):
-            raise DivergenceError(self._what_diverged(epoch))
+            raise DivergenceError(self._what_diverged(epoch, reports))
         row: Row = {"epoch": epoch, "seconds": seconds, "objective": value, "ridge": ridge, "layers": len(reports) - 1}
         if grown:
             row["grown"] = grown
         row |= self._convergence(reports, value)
         # The next iteration is compared at its own, lower ridge.
         factor = self.ridge(epoch + 1) / ridge if ridge else 1.0
-        self.objective = value - (1 - factor) * self._ridge_term(reports)
+        self.objective = value - (1 - factor) * sum(report.ridge for report in reports)
         return row, reports
 
     def _convergence(self, reports: list[LayerReport], value: float) -> Row:
@@ -86,14 +78,10 @@ class Session:
         """Accuracies and stationarity, where they are due."""
         config, epoch = self.config, row["epoch"]
         if last or epoch % config.evaluate_every == 0:
-            network = self.engine.network()
-            regression = is_regression(config)
-            metric = "r2" if regression else "accuracy"
-            parts = {"train": (self.problem.x, self.problem.y)}
-            if self.test is not None:
-                parts["test"] = self.test[:2]
-            for name, (x, y) in parts.items():
-                row[f"{name}_{metric}"] = score(network.forward(x), y, regression)
+            metric = "r2" if is_regression(config) else "accuracy"
+            row[f"train_{metric}"] = self.engine.score(self.problem.train, self.problem.num_samples)
+            if self.problem.test is not None:
+                row[f"test_{metric}"] = self.engine.score(self.problem.test, self.num_test)
         if config.stationarity_every and (last or epoch % config.stationarity_every == 0):
             row["stationarity"] = self.engine.stationarity(row["ridge"])
 
@@ -124,23 +112,16 @@ class Session:
             return grown
         stage = self.stages.pop(0)
         if epoch > 1:
-            before = len(self.engine.blocks)
+            grown = len(stage.layers) - self.layers
             self.engine.grow(stage.layers)
-            grown = len(self.engine.blocks) - before
+        self.layers = len(stage.layers)
         self.objective = objective(self.engine.begin_stage(self.ridge(epoch)), self.theory.weights)
         self.least_drop = math.inf
         return grown
 
-    def _ridge_term(self, reports: list[LayerReport]) -> float:
-        """The part of the objective that scales with lambda: all of the weight terms but L2's."""
-        weights = [block.state.W for block in self.engine.blocks]
-        l2 = self.config.l2 / 2 * sum(float(sum_of_squares(W)) for W in weights) if self.config.l2 else 0.0
-        return sum(report.weight for report in reports) - l2
-
-    def _what_diverged(self, epoch: int) -> str:
-        for layer, block in enumerate(self.engine.blocks, start=1):
-            for name in ("p", "W", "b", "z", "q"):
-                variable = getattr(block.state, name)
-                if variable is not None and not bool(torch.isfinite(variable).all()):
-                    return f"{name} of layer {layer} became NaN or infinite in epoch {epoch}; {DIVERGENCE_ADVICE}"
-        return f"the objective became NaN or infinite in epoch {epoch}; {DIVERGENCE_ADVICE}"
+    def _what_diverged(self, epoch: int, reports: list[LayerReport]) -> str:
+        found = self.engine.what_is_not_finite()
+        weights = self.theory.weights
+        troubled = next((i for i, r in enumerate(reports, start=1) if not math.isfinite(r.objective(weights))), 0)
+        what = f"{found[1]} of layer {found[0]}" if found else f"a product or sum of layer {troubled}"
+        return f"{what} became NaN, infinite or too large in epoch {epoch}; {DIVERGENCE_ADVICE}"

@@ -39,6 +39,19 @@ def summarise(result: Result, data: Dataset) -> dict[str, Any]:
             "outputs": result.model.preprocessor.num_outputs,
             "activation": result.model.network.activation.name,
         },
+        "workers": [
+            {
+                "stage": usage.stage,
+                "shard": usage.shard,
+                "layers": usage.layers,
+                "compute_seconds": usage.compute_seconds,
+                "wait_seconds": usage.wait_seconds,
+                "send_seconds": usage.send_seconds,
+                "bytes_sent": usage.bytes_sent,
+                "idle_share": usage.idle_share,
+            }
+            for usage in result.usage
+        ],
         "environment": {
             "pdadmm": __version__,
             "torch": torch.__version__,

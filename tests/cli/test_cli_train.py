@@ -271,7 +271,7 @@ def test_bar_on_a_terminal(pdadmm: Command, npz: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stderr", screen)
     assert pdadmm("train", *TINY, "--data", npz, "--out", "run").code == 0
     assert "3/3" in screen.getvalue()
-    assert "note: the paper's convergence" in screen.getvalue()
+    assert "note: rho = " in screen.getvalue()
 
 
 @pytest.mark.parametrize("where", ["closed", "full"])

@@ -26,7 +26,9 @@ def add_parser(commands: Any) -> None:
         "--data", metavar="DATA", help="data to evaluate on (default: the run's own train and test parts)"
     )
     parser.add_argument(
-        "--target", metavar="COLUMN", help="target column of a .csv or .parquet file (default: the last)"
+        "--target",
+        metavar="COLUMN",
+        help="target column of a .csv or .parquet file (default: the run's, else the last)",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -55,21 +57,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _data(arguments: argparse.Namespace, model: Model) -> Dataset:
-    """The named data whole, or the run's own data split as the run split it."""
+    """The named data whole, or the run's own data split as the run split it; the target is the run's in either case."""
+    config_file = arguments.model / CONFIG_FILE
+    config = Config.from_mapping(read_toml(config_file), str(config_file)) if config_file.is_file() else None
+    target = arguments.target or (config.target if config else None)
     if arguments.data is not None:
         # Nothing is held out: all samples are evaluated.
         return load_data(
             arguments.data,
-            target=arguments.target,
+            target=target if Path(arguments.data).suffix.lower() in (".csv", ".parquet") else arguments.target,
             test_fraction=0.0,
             regression=model.preprocessor.regression,
             one_class_allowed=True,
         )
-    config_file = arguments.model / CONFIG_FILE
-    if not config_file.is_file():
+    if config is None:
         raise UserError(f"--data is needed, because {arguments.model} has no {CONFIG_FILE} that names it")
-    config = Config.from_mapping(read_toml(config_file), str(config_file))
-    return load_for(dataclasses.replace(config, target=arguments.target or config.target))
+    return load_for(dataclasses.replace(config, target=target))
 
 
 def _columns(data: Dataset, wanted: tuple[str, ...]) -> list[int] | None:
@@ -80,4 +83,6 @@ def _columns(data: Dataset, wanted: tuple[str, ...]) -> list[int] | None:
         return [place[name] for name in wanted]
     if generated_names(len(wanted)) == wanted or generated_names(len(place)) == data.feature_names:
         return None
-    raise UserError(f"{data.name} must have the {len(wanted)} features of the model; it lacks {shorten(missing)}")
+    raise UserError(
+        f"{data.name} must have the {len(wanted)} features of the model; it lacks {shorten(missing)} (is --target right?)"
+    )

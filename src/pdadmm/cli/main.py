@@ -1,7 +1,7 @@
 """Entry point: which command, and how it ends.
 
 Exit codes: 0 done; 1 a defect of ours; 2 a mistake in what was given; 3 the numbers diverged; 4 the disk refused;
-130 interrupted, with the work so far saved.
+5 a process of the run was lost; 130 interrupted, after a whole iteration and with its model saved.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from pdadmm.cli import evaluate, plan, predict, train
+from pdadmm.engine.launch import own_rank
 from pdadmm.errors import PdadmmError, StorageError, UserError
 from pdadmm.version import __version__
 
@@ -53,12 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is a line on standard error, never a traceback."""
     try:
         arguments = build_parser().parse_args(argv)
+        arguments.argv = list(sys.argv[1:] if argv is None else argv)
         code: int = arguments.run(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except PdadmmError as error:
-        return _failed(str(error), error.exit_code)
+        rank = own_rank()
+        if rank and error.everywhere:
+            return error.exit_code
+        return _failed(f"rank {rank}: {error}" if rank else str(error), error.exit_code)
     except KeyboardInterrupt:
         print("pdadmm: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -22,6 +22,7 @@ _TITLES = {
     "network": "network",
     "method": "method",
     "growth": "growing depth",
+    "workers": "workers",
     "run": "run",
 }
 

@@ -13,10 +13,16 @@ from typing import Any
 
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.progress import Progress
-from pdadmm.config import to_toml
+from pdadmm.config import Config, to_toml
+from pdadmm.data import Dataset
+from pdadmm.engine.launch import die_with_launcher, is_worker, launch
+from pdadmm.engine.world import LocalWorld, World
+from pdadmm.observer import Observer, silent
+from pdadmm.plan import format_bytes
+from pdadmm.prepare import check_run, holds_data
 from pdadmm.rundir import MODEL_FILE, PLOT_FILE, SUMMARY_FILE, RunDirectory
 from pdadmm.summary import summarise
-from pdadmm.trainer import Observer, Result, load_for, train
+from pdadmm.trainer import Result, load_for, train_in
 
 INTERRUPTED = 130
 
@@ -54,11 +60,52 @@ class _StopRequest:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, with progress; every file is written whole."""
+    """Train in this process, as one process of many, or by starting many."""
     config = config_from(arguments)
+    if config.workers * config.shards == 1:
+        return _run_in(LocalWorld(), config, arguments)
+    if not is_worker():
+        return _launch(config, arguments)
+    from pdadmm.engine.comm import DistributedWorld
+
+    die_with_launcher()
+    world = DistributedWorld(config.workers, config.shards, config.timeout)
+    code = _run_in(world, config, arguments)
+    world.close()
+    return code
+
+
+def _launch(config: Config, arguments: argparse.Namespace) -> int:
+    """Find mistakes once, before any process starts; then start them."""
     data = load_for(config)
-    out: Path = arguments.out or Path("runs") / f"{Path(config.data).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    with RunDirectory(out, arguments.overwrite) as directory, _StopRequest() as stop:
+    check_run(config.resolved(), data)
+    out = _out(arguments, config)
+    given = [*arguments.argv, "--out", str(out)]
+    return launch(given, config.workers * config.shards, config.threads)
+
+
+def _out(arguments: argparse.Namespace, config: Config) -> Path:
+    named: Path | None = arguments.out
+    return named or Path("runs") / f"{Path(config.data).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
+    """One process's part; the first one speaks and writes for all."""
+    data = load_for(config) if holds_data(world) else None
+    with _StopRequest() as stop:
+        if world.stage or world.shard:
+            observer = silent()
+            observer.should_stop = lambda: stop.asked
+            train_in(world, config, data, observer)
+            return 0
+        assert data is not None
+        return _run_first(world, config, data, arguments, stop)
+
+
+def _run_first(world: World, config: Config, data: Dataset, arguments: argparse.Namespace, stop: _StopRequest) -> int:
+    """Train, with progress; every file is written whole."""
+    out = _out(arguments, config)
+    with RunDirectory(out, arguments.overwrite) as directory:
         progress = Progress(config.epochs, arguments.quiet)
         begun = False
 
@@ -71,9 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
             progress.row(row)
 
         try:
-            result = train(config, data, Observer(on_row, progress.note, lambda: stop.asked))
+            result = train_in(world, config, data, Observer(on_row, progress.note, lambda: stop.asked))
         finally:
             progress.close()
+        assert result is not None
         summary = summarise(result, data)
         _store(directory, result, summary, progress)
     _print_summary(summary, out, arguments.json)
@@ -99,3 +147,18 @@ def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:
     print(f"{summary['status']} after {summary['epochs']} epochs: {scores}  ({summary['seconds']:.1f} s of training)")
     print(f"{summary['advice']}")
     print(f"run directory: {out}")
+    if len(summary["workers"]) > 1:
+        _print_workers(summary["workers"])
+
+
+def _print_workers(workers: list[dict[str, Any]]) -> None:
+    """Who computed, who waited, and for whom everyone did."""
+    print("worker  layers      compute      wait      send       sent   idle")
+    for number, worker in enumerate(workers, start=1):
+        layers = f"{worker['layers'][0]}-{worker['layers'][-1]}"
+        times = "".join(f"{worker[f'{name}_seconds']:8.2f} s" for name in ("compute", "wait", "send"))
+        sent = format_bytes(worker["bytes_sent"])
+        print(f"{number:>6}  {layers:<8}{times} {sent:>10}  {worker['idle_share']:5.1%}")
+    slowest = max(range(len(workers)), key=lambda i: workers[i]["compute_seconds"])
+    layers = workers[slowest]["layers"]
+    print(f"the others wait for worker {slowest + 1} (layers {layers[0]} to {layers[-1]})")

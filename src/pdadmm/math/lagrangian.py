@@ -34,7 +34,8 @@ class LayerReport:
     residual: float = 0.0  # |p_next - q|²
     coupling: float = 0.0  # <u, p_next - q>
     risk: float = 0.0  # R(z_L; y)
-    weight: float = 0.0  # ridge and L2 terms of W
+    ridge: float = 0.0  # nu s lambda/2 |W|²
+    l2: float = 0.0  # mu/2 |W|²
     dz: float = 0.0  # |Δz|²
     dq: float = 0.0  # |Δq|²
     q: float = 0.0  # |q|²
@@ -43,7 +44,7 @@ class LayerReport:
     def objective(self, w: Weights) -> float:
         """This layer's terms of L_rho."""
         penalties = w.nu / 2 * (self.fit + self.gap) + self.coupling + w.rho / 2 * self.residual
-        return self.risk + penalties + self.weight
+        return self.risk + penalties + self.ridge + self.l2
 
 
 def objective(reports: Sequence[LayerReport], w: Weights) -> float:
@@ -103,7 +104,7 @@ class Theory:
             return None
         w = self.weights
         return (
-            f"the paper's convergence theorems do not cover rho = {w.rho:g}; they need rho > max(4 nu S²/c, "
-            f"(√17+1) nu/2) = {self.rho_bound:g} (nu = {w.nu:g}, S = {self.lipschitz:g}, c = z_prox = {w.z_prox:g}). "
-            f"The certificate of each iteration holds for any rho."
+            f"rho = {w.rho:g} is outside the paper's convergence theorems, which need rho > {self.rho_bound:g} "
+            f"(nu = {w.nu:g}, S = {self.lipschitz:g}, z-prox = {w.z_prox:g}). That is usual and no error: the "
+            f"certificate of each iteration holds for any rho."
         )

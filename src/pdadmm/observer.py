@@ -1,0 +1,28 @@
+"""Who hears of a run while it goes on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pdadmm.errors import PdadmmWarning
+from pdadmm.history import Row
+
+
+def _warn(note: str) -> None:
+    warnings.warn(note, PdadmmWarning, stacklevel=5)
+
+
+@dataclass
+class Observer:
+    """By default notes become warnings, rows go unheard and nothing stops the run."""
+
+    on_row: Callable[[Row], None] = field(default=lambda row: None)
+    on_note: Callable[[str], None] = field(default=_warn)
+    should_stop: Callable[[], bool] = field(default=lambda: False)
+
+
+def silent() -> Observer:
+    """For processes that leave the talking to another."""
+    return Observer(on_note=lambda note: None)

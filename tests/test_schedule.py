@@ -1,0 +1,98 @@
+"""The schedule as data: literally, without deadlock for any placement, and balanced by the cost model."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds
+from pdadmm.engine.placement import Placement, balance, from_counts, parse_placement
+from pdadmm.engine.schedule import DeadlockError, Message, Step, dry_run, make_schedules
+from pdadmm.errors import UserError
+
+
+def text(placement: Placement) -> list[str]:
+    return [" ".join(map(str, schedule)) for schedule in make_schedules(placement.stages)]
+
+
+def test_the_drawing_in_the_docstring() -> None:
+    assert text(from_counts([3, 2, 2])) == [
+        "p3 W3 z3[needs p4, sends m3] p2 W2 z2 p1 W1 z1",
+        "p4[needs m3, sends p4] p5 W5 z5[needs p6, sends m5] W4 z4",
+        "p6[needs m5, sends p6] p7 W7 z7 W6 z6",
+    ]
+
+
+def test_a_layer_to_a_stage() -> None:
+    assert text(from_counts([1, 1, 1])) == [
+        "p1 W1 z1[needs p2, sends m1]",
+        "p2[needs m1, sends p2] W2 z2[needs p3, sends m2]",
+        "p3[needs m2, sends p3] W3 z3",
+    ]
+
+
+def test_a_stage_whose_layers_do_not_exist_yet_is_passed_over() -> None:
+    stages = from_counts([2, 2, 2]).present([0, 1, 5])
+    assert stages == [[0, 1], [], [5]]
+    assert [" ".join(map(str, schedule)) for schedule in make_schedules(stages)] == [
+        "p2 W2 z2[needs p6, sends m2] p1 W1 z1",
+        "",
+        "p6[needs m2, sends p6] W6 z6",
+    ]
+
+
+@given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=6), slow=st.integers(0, 5), travel=st.floats(0, 5))
+def test_no_placement_deadlocks_and_every_step_is_taken_once(counts: list[int], slow: int, travel: float) -> None:
+    schedules = make_schedules(from_counts(counts).stages)
+    timeline = dry_run(schedules, lambda step: 3.0 if step.layer == slow else 1.0, lambda message: travel, iterations=2)
+    assert len(timeline.entries) == 2 * 3 * sum(counts)
+    assert all(0 <= timeline.idle_share(stage) < 1 for stage in range(len(counts)))
+
+
+def test_a_deadlock_is_found_and_named() -> None:
+    """Two stages that each wait for the other's p before sending their own."""
+    bad = [
+        [Step("z", 0, needs=Message("p", 1), sends=Message("p", 0))],
+        [Step("p", 1, needs=Message("p", 0), sends=Message("p", 1))],
+    ]
+    with pytest.raises(DeadlockError, match=r"stage 1 at z1\[needs p2, sends p1\]; stage 2 at p2"):
+        dry_run(bad, lambda step: 1.0, lambda message: 0.0)
+
+
+def test_the_dry_run_finds_the_stage_everyone_waits_for() -> None:
+    model = CostModel("exact", 10_000, (196, *(500,) * 9, 10))
+    schedules = make_schedules(from_counts([2, 6, 2]).stages)
+    timeline = dry_run(schedules, lambda step: TYPICAL.seconds(model.work(step)), lambda message: 0.0)
+    assert timeline.bottleneck == 1
+    assert timeline.idle_share(0) > 0.4
+    assert timeline.idle_share(1) < 0.1
+
+
+def test_balance_knows_the_widths() -> None:
+    wide_first = CostModel("exact", 10_000, (100, 800, 800, 50, 50, 50, 50, 10))
+    assert [len(stage) for stage in balance(layer_seconds(wide_first, TYPICAL), 2).stages] == [2, 5]
+    even = CostModel("exact", 8_000, (1000, *(1000,) * 12, 1000))
+    assert [len(stage) for stage in balance(layer_seconds(even, TYPICAL), 2).stages] in ([6, 7], [7, 6])
+
+
+@given(costs=st.lists(st.floats(0.1, 10), min_size=1, max_size=9), data=st.data())
+def test_balance_is_the_best_contiguous_placement(costs: list[float], data: st.DataObject) -> None:
+    workers = data.draw(st.integers(1, len(costs)))
+    found = balance(costs, workers)
+    assert [layer for stage in found.stages for layer in stage] == list(range(len(costs)))
+    assert all(found.stages)
+    dearest = max(sum(costs[layer] for layer in stage) for stage in found.stages)
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(costs) - 1)), min_size=workers - 1, max_size=workers - 1))
+    ends = [0, *sorted(cuts), len(costs)] if len(cuts) == workers - 1 and len(costs) > 1 else [0, len(costs)]
+    other = max(sum(costs[a:b]) for a, b in zip(ends, ends[1:], strict=False))
+    assert workers != len(ends) - 1 or dearest <= other + 1e-9
+
+
+def test_placements_by_hand_and_their_mistakes() -> None:
+    assert str(parse_placement("2,5", 7, 2)) == "2,5"
+    for bad in ("7", "3,3", "0,7", "3,x", "2,2,3"):
+        with pytest.raises(UserError, match="placement must"):
+            parse_placement(bad, 7, 2)
+    with pytest.raises(UserError, match="which are 3; got 4"):
+        balance([1.0, 1.0, 1.0], 4)

@@ -1,0 +1,234 @@
+"""Many processes: the same bits as one, errors on all of them, nothing left behind. Every process has a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SECONDS = 120
+UNEVEN = "30,30,22,22,22,14"  # six hidden layers and the output: seven; widths repeat, so the network can grow
+SOLVERS = {
+    "exact": [],
+    "linearized": ["--solver", "linearized", "--nu", "0.1"],
+    "one-step": ["--solver", "linearized", "--step-size", "one", "--nu", "0.1", "--grow", "0:3,10:all"],
+    "backtracking": ["--solver", "backtracking", "--nu", "0.1", "--grow", "0:3,10:all", "--grow-output", "fresh"],
+}
+
+
+def train(out: Path, *options: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`pdadmm train` on uneven layers of digits, 25 epochs."""
+    command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "25", "--quiet", "--json"]
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | environment
+    found = subprocess.run(
+        [*command, "--out", str(out), *options], capture_output=True, text=True, timeout=SECONDS, env=env, check=False
+    )
+    assert found.returncode == code, found.stderr
+    return found
+
+
+def model_bytes(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+def history(out: Path) -> list[dict[str, object]]:
+    rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def processes_of(marker: str) -> list[int]:
+    """Processes whose command line holds this text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if marker in line and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+def assert_gone(marker: str) -> None:
+    deadline = time.monotonic() + 20
+    while (left := processes_of(marker)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_workers_give_the_bits_of_one_process(solver: str, activation: str, tmp_path: Path) -> None:
+    """Threads per worker change with the number of workers, as they do by default."""
+    options = [*SOLVERS[solver], "--activation", activation]
+    train(tmp_path / "1", *options)
+    for workers in (2, 3, 7):
+        train(tmp_path / str(workers), *options, "--workers", str(workers))
+        assert history(tmp_path / str(workers)) == history(tmp_path / "1")
+        assert model_bytes(tmp_path / str(workers)) == model_bytes(tmp_path / "1")
+    assert_gone(str(tmp_path))
+
+
+@pytest.mark.parametrize("solver", ["exact", "linearized"])
+def test_shards_that_are_powers_of_two_give_the_same_bits(solver: str, tmp_path: Path) -> None:
+    train(tmp_path / "1", *SOLVERS[solver])
+    for workers, shards in ((1, 2), (1, 4), (2, 2)):
+        out = tmp_path / f"{workers}x{shards}"
+        train(out, *SOLVERS[solver], "--workers", str(workers), "--shards", str(shards))
+        assert model_bytes(out) == model_bytes(tmp_path / "1")
+    train(tmp_path / "3", *SOLVERS[solver], "--shards", "3")
+    one, three = history(tmp_path / "1")[-1], history(tmp_path / "3")[-1]
+    assert three["objective"] == pytest.approx(one["objective"], rel=1e-3)
+
+
+def test_regression_in_parallel(tmp_path: Path) -> None:
+    for workers in ("1", "3"):
+        train(tmp_path / workers, "--loss", "squared", "--workers", workers)
+    assert model_bytes(tmp_path / "1") == model_bytes(tmp_path / "3")
+    assert "test_r2" in history(tmp_path / "3")[-1]
+
+
+def test_bytes_sent_are_the_count_on_paper(tmp_path: Path) -> None:
+    """Per boundary and iteration p goes to the left and m to the right, each once: 2 N n items, and the reports."""
+    result = json.loads(train(tmp_path / "2", "--workers", "2", "--grow", "off", "--placement", "3,4").stdout)
+    left, right = result["workers"]
+    samples, width, epochs = 1437, 22, 25
+    assert left["bytes_sent"] == right["bytes_sent"] == samples * width * 4 * epochs
+    assert [worker["layers"] for worker in result["workers"]] == [[1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_mistakes_are_found_before_any_process_starts(tmp_path: Path) -> None:
+    too_many = train(tmp_path / "a", "--workers", "8", code=2)
+    assert "layers, which are 7; got 8" in too_many.stderr
+    too_many = train(tmp_path / "b", "--shards", "2000", code=2)
+    assert "got 2000" in too_many.stderr
+    assert too_many.stderr.count("\n") == 1
+    bad = train(tmp_path / "c", "--workers", "2", "--placement", "3,3", code=2)
+    assert "placement" in bad.stderr
+    assert not any((tmp_path / name).exists() for name in "abc")
+
+
+def worker_environment(rank: int, size: int, port: int) -> dict[str, str]:
+    return {
+        **os.environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def start_ranks(port: int, out: Path, options: list[list[str]]) -> list[subprocess.Popen[str]]:
+    """One process a rank, each with options of its own, as several torchrun agents would start them."""
+    base = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "5", "--quiet"]
+    return [
+        subprocess.Popen(
+            [*base, "--out", str(out), *own],
+            env=worker_environment(rank, len(options), port),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, own in enumerate(options)
+    ]
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("difference", "named"), [(["--nu", "0.5"], "configuration"), (["--split-seed", "3", "--test-fraction", "0.3"], "")]
+)
+def test_programs_that_differ_end_on_all_ranks(difference: list[str], named: str, tmp_path: Path) -> None:
+    same = ["--workers", "3", "--timeout", "20"]
+    ranks = start_ranks(free_port(), tmp_path / "run", [same, same, [*same, *difference]])
+    ends = [process.communicate(timeout=SECONDS) for process in ranks]
+    assert [process.returncode for process in ranks] == [2, 2, 2], ends
+    assert "on rank 2" in ends[0][1]
+    assert "on rank 0" in ends[0][1]
+    assert named in ends[0][1]
+
+
+def test_other_data_on_one_rank_is_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    paths = []
+    for count in (100, 90):
+        paths.append(tmp_path / f"{count}" / "data.npz")
+        paths[-1].parent.mkdir()
+        np.savez(paths[-1], X=rng.normal(size=(count, 4)), y=rng.integers(2, size=count))
+    ranks = []
+    port = free_port()
+    base = [sys.executable, "-m", "pdadmm", "train", "--hidden", "3x8", "--epochs", "3", "--quiet", "--workers", "2"]
+    for rank, path in enumerate(paths):
+        ranks.append(
+            subprocess.Popen(
+                [*base, "--data", "data.npz", "--out", str(tmp_path / "run"), "--timeout", "20"],
+                env=worker_environment(rank, 2, port),
+                cwd=path.parent,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    ends = [process.communicate(timeout=SECONDS) for process in ranks]
+    assert [process.returncode for process in ranks] == [2, 2], ends
+    assert "shape of the data" in ends[0][1]
+
+
+@pytest.mark.parametrize("victim", ["worker", "launcher"])
+def test_a_death_ends_the_run_and_leaves_nothing(victim: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "100000", "--quiet"]
+    launcher = subprocess.Popen(
+        [*command, "--workers", "3", "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (out / "history.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        workers = [pid for pid in processes_of(str(out)) if pid != launcher.pid]
+        assert len(workers) == 3
+        os.kill(workers[1] if victim == "worker" else launcher.pid, signal.SIGKILL)
+        _, errors = launcher.communicate(timeout=SECONDS)
+        if victim == "worker":
+            assert launcher.returncode == 5
+            assert "killed by SIGKILL" in errors
+        assert_gone(str(out))
+    finally:
+        launcher.kill()
+
+
+def test_an_interrupt_finishes_the_iteration_on_all_workers(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "100000", "--quiet"]
+    launcher = subprocess.Popen(
+        [*command, "--workers", "2", "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (out / "history.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        launcher.send_signal(signal.SIGINT)
+        _, errors = launcher.communicate(timeout=SECONDS)
+        assert launcher.returncode == 130, errors
+        assert (out / "model.safetensors").exists()
+        assert "test_accuracy" in history(out)[-1]
+        assert_gone(str(out))
+    finally:
+        launcher.kill()
