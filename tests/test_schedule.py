@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,7 +87,7 @@ def test_balance_is_the_best_contiguous_placement(costs: list[float], data: st.D
     dearest = max(sum(costs[layer] for layer in stage) for stage in found.stages)
     cuts = data.draw(st.sets(st.integers(1, max(1, len(costs) - 1)), min_size=workers - 1, max_size=workers - 1))
     ends = [0, *sorted(cuts), len(costs)] if len(cuts) == workers - 1 and len(costs) > 1 else [0, len(costs)]
-    other = max(sum(costs[a:b]) for a, b in zip(ends, ends[1:], strict=False))
+    other = max(sum(costs[a:b]) for a, b in pairwise(ends))
     assert workers != len(ends) - 1 or dearest <= other + 1e-9
 
 

@@ -37,6 +37,8 @@ from pdadmm.plan import check_memory, plan_memory
 from pdadmm.session import Session
 from pdadmm.version import __version__
 
+CACHE_LINE = 64
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -158,6 +160,7 @@ def _samples(config: Config, preprocessor: Preprocessor, part: Part, rows: slice
     x = y = None
     if world.stage == 0:
         x = torch.from_numpy(preprocessor.features(part.X[rows], np.dtype(config.dtype))).to(config.device)
+        x = x if x.data_ptr() % CACHE_LINE == 0 else x.clone()  # numpy's memory may lie anywhere
     if world.stage == world.num_stages - 1:
         y = torch.from_numpy(preprocessor.targets(part.y[rows])).to(config.device)
         y = y.to(getattr(torch, config.dtype)) if is_regression(config) else y

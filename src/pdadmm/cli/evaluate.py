@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _data(arguments: argparse.Namespace, model: Model) -> Dataset:
-    """The named data whole, or the run's own data split as the run split it; the target is the run's in either case."""
+    """The named data whole, or the run's own data split as the run split it; the target is the run's either way."""
     config_file = arguments.model / CONFIG_FILE
     config = Config.from_mapping(read_toml(config_file), str(config_file)) if config_file.is_file() else None
     target = arguments.target or (config.target if config else None)
@@ -84,5 +84,6 @@ def _columns(data: Dataset, wanted: tuple[str, ...]) -> list[int] | None:
     if generated_names(len(wanted)) == wanted or generated_names(len(place)) == data.feature_names:
         return None
     raise UserError(
-        f"{data.name} must have the {len(wanted)} features of the model; it lacks {shorten(missing)} (is --target right?)"
+        f"{data.name} must have the {len(wanted)} features of the model; it lacks {shorten(missing)} "
+        f"(is --target right?)"
     )

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pdadmm.cli import evaluate, plan, predict, train
-from pdadmm.engine.launch import own_rank
+from pdadmm.engine.launch import is_worker, own_rank
 from pdadmm.errors import PdadmmError, StorageError, UserError
 from pdadmm.version import __version__
 
@@ -61,9 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except PdadmmError as error:
         rank = own_rank()
-        if rank and error.everywhere:
-            return error.exit_code
-        return _failed(f"rank {rank}: {error}" if rank else str(error), error.exit_code)
+        if not (rank and error.everywhere):
+            _failed(f"rank {rank}: {error}" if rank else str(error), error.exit_code)
+        if is_worker():
+            # Connections to processes that are ending too cannot be taken down in order; trying would abort.
+            os._exit(error.exit_code)
+        return error.exit_code
     except KeyboardInterrupt:
         print("pdadmm: interrupted", file=sys.stderr)
         return INTERRUPTED

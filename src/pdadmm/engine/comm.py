@@ -36,8 +36,8 @@ def _in_touch(what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, dist.DistError) as error:
-        first = str(error).splitlines()[0]
-        raise LostWorkerError(f"lost another process while {what}: {first}") from None
+        why = "it did not answer in time" if "imed out" in str(error) else "its connection broke"
+        raise LostWorkerError(f"lost another process while {what}: {why}") from error
 
 
 class ChunkInbox:

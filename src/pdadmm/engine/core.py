@@ -110,16 +110,26 @@ class Engine:
         self._build(start)
 
     @property
+    def own_layers(self) -> list[int]:
+        """The layers of this stage that exist, counted from 0."""
+        return [layer for layer in self._layers if layer in self._blocks]
+
+    @property
+    def tiling(self) -> Tiling:
+        """How this process walks its samples."""
+        return self._ws.tiling
+
+    @property
     def blocks(self) -> list[Block]:
         """This stage's layers, in order."""
-        return [self._blocks[layer] for layer in self._own]
+        return [self._blocks[layer] for layer in self.own_layers]
 
     def begin_stage(self, ridge: float) -> list[LayerReport]:
         """Connect the stages, fix the units of damping and ridge, and measure L_rho where the growth stage begins."""
         self._connect()
         for block in self.blocks:
             block.begin_stage()
-        reports = {layer: self._blocks[layer].measure(self._p_after(layer), ridge) for layer in self._own}
+        reports = {layer: self._blocks[layer].measure(self._p_after(layer), ridge) for layer in self.own_layers}
         return self._share(reports)
 
     def iterate(self, ridge: float) -> list[LayerReport]:
@@ -171,19 +181,19 @@ class Engine:
 
     def stationarity(self, ridge: float) -> float:
         """The norm of all partial gradients of L_rho."""
-        total = torch.zeros(1, dtype=torch.float64)
-        for layer in self._own:
+        squares = torch.zeros(len(self._widths), dtype=torch.float64)
+        for layer in self.own_layers:
             block = self._blocks[layer]
-            total += block.stationarity(self._message_to(layer), self._p_after(layer), ridge)
-        return math.sqrt(float(self._world.sum_over_stages(total)))
+            squares[layer] = block.stationarity(self._message_to(layer), self._p_after(layer), ridge)
+        return math.sqrt(math.fsum(self._world.sum_over_stages(squares).tolist()))
 
     def score(self, samples: Samples, num_samples: int) -> float:
         """Accuracy or R² of the network, evaluated as a pipeline through the stages."""
         scorer = Scorer(self._loss.real_valued, self._problem.num_outputs)
         tiling = Tiling(num_samples, FORWARD_ROWS, self._world.shard, self._world.num_shards)
-        for rows in tiling.tiles() if self._own else ():
+        for rows in tiling.tiles() if self.own_layers else ():
             z = self._forward(samples, rows)
-            if self._own[-1] == self._output:
+            if self.own_layers[-1] == self._output:
                 assert samples.y is not None
                 scorer.add(z, samples.y[rows])
         return scorer.result(self._world.sum_over_stages(self._world.sum_over_shards(scorer.sums)), num_samples)
@@ -280,10 +290,6 @@ class Engine:
 
     # --- building, connecting, growing
 
-    @property
-    def _own(self) -> list[int]:
-        return [layer for layer in self._layers if layer in self._blocks]
-
     def _workspace(self) -> Workspace:
         problem, world = self._problem, self._world
         scratch = max(self._solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(self._widths))
@@ -338,7 +344,7 @@ class Engine:
         stages = self._placement.present(self._layers)
         self._schedule = make_schedules(stages)[self._world.stage]
         self._left = self._right = None
-        own = self._own
+        own = self.own_layers
         if not own:
             return
         bounds = list(self._ws.tiling.chunk_bounds())
@@ -411,7 +417,7 @@ class Engine:
 
     def _forward(self, samples: Samples, rows: slice) -> Tensor:
         """These rows through this stage's layers, from the stage before and to the stage after."""
-        own = self._own
+        own = self.own_layers
         first, last = self._layers.index(own[0]), self._layers.index(own[-1])
         if first == 0:
             assert samples.x is not None

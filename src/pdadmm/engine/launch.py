@@ -13,6 +13,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from pdadmm.machine import usable_cores
 
@@ -60,8 +61,13 @@ def _set_environment(processes: int, threads: int | None) -> None:
 
 def _explain(error: Exception) -> int:
     """One line where a process was killed; the others have said for themselves what was wrong."""
-    rank, failure = error.get_first_failure()  # type: ignore[attr-defined]
-    code = int(failure.exitcode)
+    failures: dict[int, Any] = error.failures  # type: ignore[attr-defined]
+    # torchelastic ends the survivors with SIGTERM; whatever was killed otherwise came first.
+    killed = [
+        rank for rank, failure in failures.items() if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
+    ]
+    rank = killed[0] if killed else error.get_first_failure()[0]  # type: ignore[attr-defined]
+    code = int(failures[rank].exitcode)
     if code < 0:
         name = signal.Signals(-code).name
         print(f"pdadmm: error: the process of rank {rank} was killed by {name}", file=sys.stderr)

@@ -21,6 +21,7 @@ from pdadmm.math.threads import FEW_ROWS, one_thread
 
 MAX_CHUNKS = 16
 MIN_CHUNK_ROWS = 256
+ALIGNED_ROWS = 16  # so many rows of any width and type fill whole cache lines
 TILE_BYTES = 2 * 2**20  # a handful of such tiles fits into a shared cache
 
 
@@ -87,7 +88,10 @@ class Tiling:
         return range(self.shard * chunks // self.num_shards, (self.shard + 1) * chunks // self.num_shards)
 
     def _boundary(self, chunk: int) -> int:
-        return chunk * self.num_samples // self.num_chunks
+        """Where a chunk begins, in whole units of rows: products may depend on how their rows lie in memory."""
+        row = chunk * self.num_samples // self.num_chunks
+        whole = chunk == self.num_chunks or self.num_samples < 2 * ALIGNED_ROWS * self.num_chunks
+        return row if whole else row - row % ALIGNED_ROWS
 
 
 Reduce = Callable[[Tensor], Tensor]
