@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test test-slow bench format clean
 
 demo: $(READY)
-	$(BIN)/pdadmm train --data digits --hidden 9x100 --epochs 100 --out runs/demo --overwrite
+	$(BIN)/pdadmm train --data digits --hidden 9x100 --epochs 100 --workers 2 --out runs/demo --overwrite
 	$(BIN)/pdadmm evaluate runs/demo
 
 test: $(READY)

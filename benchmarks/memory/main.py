@@ -19,7 +19,7 @@ import numpy as np
 import pdadmm
 from pdadmm import Config, Dataset, Part
 from pdadmm.machine import resident_memory
-from pdadmm.plan import format_bytes, plan_memory
+from pdadmm.plan import Shape, format_bytes, plan_memory
 
 SAMPLES, FEATURES, CLASSES, HIDDEN = 40_000, 196, 10, (500,) * 9
 LIMIT = 1.25
@@ -34,7 +34,7 @@ def measure(solver: str) -> None:
     )
     config = Config(hidden=HIDDEN, epochs=2, solver=solver, grow="off", stationarity_every=1).resolved()
     before = resident_memory()
-    plan = plan_memory(config, SAMPLES, 0, FEATURES, CLASSES)
+    plan = plan_memory(config, Shape(SAMPLES, 0, FEATURES, CLASSES))
     with warnings.catch_warnings(action="ignore"):
         pdadmm.train(config, data)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

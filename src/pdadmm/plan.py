@@ -1,4 +1,4 @@
-"""What a run will take, before any work: its memory, term by term.
+"""What a run will take, before any work: its memory, term by term, and its time.
 
 The three arrays a layer (p, z, q; a as well for the solvers that carry it) dominate. The rest is the data, the
 weights with the sums that the W-step needs, the tiles and scratch that layers share, and the program itself.
@@ -6,20 +6,35 @@ weights with the sums that the W-step needs, the tiles and scratch that layers s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import pairwise
 
 import torch
 
 from pdadmm.config import Config
+from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds, measure_rate
+from pdadmm.engine.estimate import estimate
+from pdadmm.engine.placement import Placement, balance, parse_placement
 from pdadmm.engine.problem import method_weights
+from pdadmm.engine.schedule import Timeline
 from pdadmm.errors import UserError
-from pdadmm.machine import available_memory, resident_memory
+from pdadmm.machine import available_memory, resident_memory, usable_cores
 from pdadmm.math.solvers import get_solver
 from pdadmm.math.tiles import Tiling, default_tile_rows
 from pdadmm.network import FORWARD_ROWS
 
+LOOPBACK_BYTES_PER_SECOND = 2e9  # between two processes of one machine
 TILE_SLOTS = 7  # five of the workspace, and the temporaries of a z-step
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of the whole problem."""
+
+    samples: int
+    tests: int
+    features: int
+    outputs: int
 
 
 @dataclass(frozen=True)
@@ -42,8 +57,18 @@ class MemoryPlan:
         return {**asdict(self), "total": self.total}
 
 
-def plan_memory(config: Config, samples: int, test_samples: int, features: int, outputs: int) -> MemoryPlan:
-    """The peak of a run of this resolved configuration on data of this shape."""
+def place(config: Config, shape: Shape) -> Placement:
+    """By hand, or balanced by the cost model."""
+    widths = (shape.features, *config.hidden, shape.outputs)
+    if config.placement is not None:
+        return parse_placement(config.placement, len(widths) - 1, config.workers)
+    model = CostModel(config.solver, -(-shape.samples // config.shards), widths)
+    return balance(layer_seconds(model, TYPICAL), config.workers)
+
+
+def plan_memory(config: Config, shape: Shape) -> MemoryPlan:
+    """The peak of a run of this resolved configuration on data of this shape, all its processes together."""
+    samples, test_samples, features, outputs = astuple(shape)
     item = torch.finfo(getattr(torch, config.dtype)).bits // 8
     widths = (features, *config.hidden, outputs)
     solver = get_solver(config, method_weights(config))
@@ -51,6 +76,10 @@ def plan_memory(config: Config, samples: int, test_samples: int, features: int, 
     arrays += sum(config.hidden)  # p of every layer but the first, whose p is the data
     if solver.carries_a:
         arrays += sum(config.hidden) + outputs
+    processes = config.workers * config.shards
+    if config.workers > 1:
+        # Every boundary has m and p where they arrive, and m where it leaves; p leaves from where it is.
+        arrays += sum(3 * widths[stage[-1] + 1] for stage in place(config, shape).stages[:-1])
     tiling = Tiling(samples, config.tile_rows or default_tile_rows(max(widths)))
     parameters = sum(n_in * n_out + n_out for n_in, n_out in pairwise(widths))
     scratch = samples * max(solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(widths))
@@ -66,15 +95,28 @@ def plan_memory(config: Config, samples: int, test_samples: int, features: int, 
         auxiliaries=item * samples * arrays,
         data=item * (samples + test_samples) * features + (samples + test_samples) * (8 + item),
         weights=item * parameters,
-        work=item * (scratch + tiles + forward + levels * sum(shapes) + factors),
-        program=resident_memory(),
+        work=item * (scratch * config.workers + processes * (tiles + levels * sum(shapes) + factors) + forward),
+        program=resident_memory() * processes,
     )
+
+
+def plan_time(config: Config, shape: Shape) -> Timeline:
+    """The timeline of a few epochs, at the rate that this machine shows in a short trial."""
+    widths = (shape.features, *config.hidden, shape.outputs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(config.threads or max(1, usable_cores() // (config.workers * config.shards)))
+    try:
+        rate = measure_rate(max(config.hidden))
+    finally:
+        torch.set_num_threads(before)
+    model = CostModel(config.solver, -(-shape.samples // config.shards), widths)
+    return estimate(model, place(config, shape), rate, LOOPBACK_BYTES_PER_SECOND)
 
 
 def check_memory(plan: MemoryPlan) -> None:
     """Refuse a run that cannot fit, with the numbers."""
     free = available_memory()
-    needed = plan.total - plan.program
+    needed = plan.total - resident_memory()
     if free is not None and needed > free:
         raise UserError(
             f"the run needs {format_bytes(needed)} more memory ({format_bytes(plan.auxiliaries)} of it for the "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from pdadmm import growth
 from pdadmm.config import Config, to_toml
 from pdadmm.data import Dataset, Part, Preprocessor, balanced_weights, check_dataset
 from pdadmm.engine.core import Engine
-from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds
-from pdadmm.engine.placement import Placement, balance, parse_placement
 from pdadmm.engine.problem import Problem, Samples, method_weights
 from pdadmm.engine.world import World
 from pdadmm.errors import UserError
@@ -33,21 +30,11 @@ from pdadmm.math.tiles import Tiling
 from pdadmm.model import Model, load_model
 from pdadmm.network import Network, deepen
 from pdadmm.observer import Observer
-from pdadmm.plan import check_memory, plan_memory
+from pdadmm.plan import Shape, check_memory, place, plan_memory
 from pdadmm.session import Session
 from pdadmm.version import __version__
 
 CACHE_LINE = 64
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The shape of the whole problem."""
-
-    samples: int
-    tests: int
-    features: int
-    outputs: int
 
 
 def holds_data(world: World) -> bool:
@@ -69,7 +56,7 @@ def prepare(
     shape = _agree(config, data, preprocessor, world)
     placement = place(config, shape)
     if world.num_stages * world.num_shards == 1:
-        check_memory(plan_memory(config, shape.samples, shape.tests, shape.features, shape.outputs))
+        check_memory(plan_memory(config, shape))
     torch.set_num_threads(config.threads or default_threads())
     theory = Theory(method_weights(config), activation.lipschitz)
     if message := theory.warning():
@@ -89,17 +76,8 @@ def check_run(config: Config, data: Dataset) -> None:
     shape = Shape(len(data.train.X), len(data.test.X) if data.test else 0, data.train.X.shape[1], outputs)
     place(config, shape)
     _check_shards(config.shards, shape)
-    check_memory(plan_memory(config, shape.samples, shape.tests, shape.features, shape.outputs))
+    check_memory(plan_memory(config, shape))
     growth.parse_schedule(config.grow or "off", len(config.hidden), config.epochs)
-
-
-def place(config: Config, shape: Shape) -> Placement:
-    """By hand, or balanced by the cost model."""
-    widths = (shape.features, *config.hidden, shape.outputs)
-    if config.placement is not None:
-        return parse_placement(config.placement, len(widths) - 1, config.workers)
-    model = CostModel(config.solver, -(-shape.samples // config.shards), widths)
-    return balance(layer_seconds(model, TYPICAL), config.workers)
 
 
 def _fit(config: Config, data: Dataset) -> Preprocessor:
