@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import pdadmm
 import worker_cases
 from pdadmm.engine.world import LocalWorld
 from worker_cases import CASES, run_cases
@@ -23,10 +25,11 @@ SECONDS = 120
 UNEVEN = "30,30,22,22,22,14"  # six hidden layers and the output: seven; widths repeat, so the network can grow
 
 
-def train(out: Path, *options: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+def train(out: Path, *options: str, code: int = 0, json_output: bool = True) -> subprocess.CompletedProcess[str]:
     """`pdadmm train` on uneven layers of digits, 25 epochs."""
-    command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "25", "--quiet", "--json"]
-    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | environment
+    command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "25", "--quiet"]
+    command += ["--json"] if json_output else []
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     found = subprocess.run(
         [*command, "--out", str(out), *options], capture_output=True, text=True, timeout=SECONDS, env=env, check=False
     )
@@ -170,6 +173,80 @@ def test_programs_that_differ_end_on_all_ranks(difference: list[str], named: str
     assert "on rank 2" in ends[0][1]
     assert "on rank 0" in ends[0][1]
     assert named in ends[0][1]
+
+
+def test_another_version_on_one_rank_is_named(tmp_path: Path) -> None:
+    """Rank 1 runs a copy of the package that says it is another version."""
+    source = Path(pdadmm.__file__).parent
+    shutil.copytree(source, tmp_path / "other" / "pdadmm", ignore=shutil.ignore_patterns("__pycache__"))
+    version = tmp_path / "other" / "pdadmm" / "version.py"
+    version.write_text(version.read_text().replace(pdadmm.__version__, "99.0"))
+    port = free_port()
+    command = [sys.executable, "-m", "pdadmm", "train", "--hidden", "2x8", "--epochs", "3", "--workers", "2"]
+    ranks = []
+    for rank in range(2):
+        environment = worker_environment(rank, 2, port)
+        if rank == 1:
+            environment["PYTHONPATH"] = str(tmp_path / "other")
+        ranks.append(
+            subprocess.Popen(
+                [*command, "--quiet", "--timeout", "20", "--out", str(tmp_path / "run")],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    ends = [process.communicate(timeout=SECONDS) for process in ranks]
+    assert [process.returncode for process in ranks] == [2, 2], ends
+    assert f"version is '99.0' on rank 1, '{pdadmm.__version__}' on rank 0" in ends[0][1]
+
+
+def test_the_report_names_the_stage_that_everyone_waits_for(tmp_path: Path) -> None:
+    """A stage plan chosen badly on purpose, and a worker slowed three times by stopping it two thirds of the time."""
+    bad = train(tmp_path / "bad", "--workers", "3", "--placement", "1,5,1", "--grow", "off", json_output=False)
+    assert "the others wait for worker 2 (layers 2 to 6)" in bad.stdout
+    out = tmp_path / "slow"
+    command = [
+        sys.executable,
+        "-m",
+        "pdadmm",
+        "train",
+        "--hidden",
+        "6x60",
+        "--epochs",
+        "60",
+        "--quiet",
+        "--grow",
+        "off",
+    ]
+    launcher = subprocess.Popen(
+        [*command, "--workers", "2", "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while len(processes_of(str(out))) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        first = rank_process(str(out), 0)
+        while launcher.poll() is None and time.monotonic() < deadline:
+            os.kill(first, signal.SIGSTOP)
+            time.sleep(0.02)
+            os.kill(first, signal.SIGCONT)
+            time.sleep(0.01)
+    except ProcessLookupError:
+        pass
+    finally:
+        output, errors = launcher.communicate(timeout=SECONDS)
+    assert launcher.returncode == 0, errors
+    assert "the others wait for worker 1" in output
+
+
+def rank_process(marker: str, rank: int) -> int:
+    """The process of a rank, by its environment."""
+    for pid in processes_of(marker):
+        if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text():
+            return pid
+    raise AssertionError(f"no process of rank {rank}")
 
 
 def test_other_data_on_one_rank_is_named(tmp_path: Path) -> None:

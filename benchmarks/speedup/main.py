@@ -116,9 +116,7 @@ def main() -> None:
     print(f"| (a) 2 workers against 1 core | {a:.2f} | 1.85 | {partition / 2 * two / one:.2f} |")
     print(f"| (b) 2 workers against 1 process x 2 threads | {b:.2f} | 0.90 | {partition / 2 * two / equal:.2f} |")
     print(f"| (c) 2 shards against 1 core | {c:.2f} | | {two / one:.2f} |")
-    print(
-        f"\nmeasured {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {options.rounds} rounds of {options.epochs} epochs"
-    )
+    print(f"\n{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {options.rounds} rounds of {options.epochs} epochs")
 
 
 if __name__ == "__main__":

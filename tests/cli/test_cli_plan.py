@@ -25,7 +25,10 @@ def test_plan_of_named_data(pdadmm: Command, tmp_path: Path) -> None:
 
 def test_plan_as_json(pdadmm: Command, npz: Path) -> None:
     plan = pdadmm("plan", "--data", npz, "--hidden", "2x8", "--json").json()
-    assert list(plan) == ["samples", "test_samples", "features", "outputs", "memory", "available"]
+    sizes = ["samples", "test_samples", "features", "outputs"]
+    assert list(plan) == [*sizes, "memory", "available", "placement", "epoch_seconds"]
+    assert plan["placement"] == "3"
+    assert plan["epoch_seconds"] > 0
     assert [plan[key] for key in list(plan)[:4]] == [32, 8, 3, 3]
     assert list(plan["memory"]) == TERMS
     assert sum(plan["memory"][term] for term in TERMS[:-1]) == plan["memory"]["total"]
