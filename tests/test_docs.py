@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -75,6 +76,15 @@ def exists(dotted: str) -> bool:
             annotated = getattr(found, "__annotations__", {})
             return index == len(parts) and (part in fields or part in annotated)
     return True
+
+
+def test_the_readmes_ten_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text()
+    code = text.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings(action="ignore"):
+        exec(compile(code, "README.md", "exec"), {})
+    assert (tmp_path / "model.safetensors").exists()
 
 
 def dotted_names(page: Path) -> list[str]:

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -55,22 +55,31 @@ class Config:
     step_size: str = _option(
         "each", "method", "linearized: one step size per sample and neuron, or one per layer", ("each", "one")
     )
-    nu: float | None = _option(None, "method", "weight of the relaxed layer equations")
-    rho: float | None = _option(None, "method", "weight of the constraint p = q")
-    z_prox: float | None = _option(None, "method", "weight of |z - z_old|² (the paper's is 1)")
+    nu: float | None = _option(None, "method", "weight of the relaxed layer equations (default: 0.01)")
+    rho: float | None = _option(None, "method", "weight of the constraint p = q (default: 0.3 nu with exact, else nu)")
+    z_prox: float | None = _option(
+        None, "method", "weight of |z - z_old|² (default: 0.1 with exact, else the paper's 1)"
+    )
     damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
-    ridge: float | None = _option(None, "method", "ridge on W at the start, relative likewise")
-    ridge_final: float | None = _option(None, "method", "ridge at the end; falls geometrically")
+    ridge: float | None = _option(
+        None, "method", "ridge on W at the start, in the same unit (default: 0.03 with exact, else 0)"
+    )
+    ridge_final: float | None = _option(
+        None, "method", "ridge at the end; it falls geometrically (default: a thirtieth of the first)"
+    )
     ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
     l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
     init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
     init_from: str | None = _option(None, "method", "start from this run or model, deepened where --hidden asks")
     output_solver: str = _option("newton", "method", "how z of the output is found", ("newton", "fista"))
     output_tolerance: float = _option(1e-4, "method", "relative residual at which that solver stops")
-    output_steps: int = _option(50, "method", "and its largest number of steps")
+    output_steps: int = _option(50, "method", "largest number of steps of that solver")
 
     grow: str | None = _option(
-        None, "growth", "depth by epoch: 1+1@2 (one layer, one more every 2 epochs), 0:2,5:9, auto or off"
+        None,
+        "growth",
+        "depth by epoch: 1+1@2 (one layer, one more every 2 epochs), 0:2,5:all (two, all from epoch 5 on), off, or "
+        "auto (two for three tenths of the run, then all; the default with exact)",
     )
     grow_output: str = _option(
         "keep",
@@ -95,7 +104,7 @@ class Config:
     stationarity_every: int = _option(10, "run", "epochs between gradients of the Lagrangian; 0 never")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "hidden", _widths(self.hidden))
         for field in dataclasses.fields(self):
             value, choices = getattr(self, field.name), field.metadata["choices"]
             if choices and value is not None and value not in choices:
@@ -188,6 +197,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "grow_output": "fresh",
     },
 }
+
+
+def _widths(hidden: object) -> tuple[int, ...]:
+    """The widths, also where they are given as the command line has them."""
+    if isinstance(hidden, str):
+        return parse_hidden(hidden)
+    widths = tuple(hidden) if isinstance(hidden, Iterable) else (None,)
+    if all(isinstance(width, int) for width in widths):
+        return widths
+    raise UserError(f"hidden must be widths such as (100, 100) or '2x100'; got {hidden!r}")
 
 
 def parse_hidden(text: str) -> tuple[int, ...]:

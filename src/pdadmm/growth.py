@@ -69,7 +69,10 @@ def _check(pairs: list[tuple[int, int]], text: str, depth: int, epochs: int) -> 
     # Where the network is no deeper than a stage before the last, that stage has all layers and later ones add none.
     whole = next(epoch for epoch, layers in pairs if layers == depth)
     if whole >= epochs:
-        raise UserError(f"grow {text!r} adds its last layer at epoch {whole}, but the run has only {epochs} epochs")
+        raise UserError(
+            f"grow {text!r} adds its last layer at epoch {whole}, but the run has only {epochs} epochs; "
+            f"raise --epochs or give another --grow"
+        )
 
 
 def stages(hidden: Sequence[int], schedule: Sequence[tuple[int, int]]) -> list[Stage]:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from pdadmm.config import format_hidden
 from pdadmm.data import Part, Preprocessor
 from pdadmm.errors import UserError
 from pdadmm.math.activations import get_activation
@@ -28,12 +29,17 @@ FORMAT = "pdadmm-model"
 VERSION = "1"
 
 
-@dataclass
+@dataclass(repr=False)
 class Model:
     """A network and its preprocessing."""
 
     network: Network
     preprocessor: Preprocessor
+
+    def __repr__(self) -> str:
+        network, kind = self.network, "regressor" if self.preprocessor.regression else "classifier"
+        shape = f"{self.preprocessor.num_features} -> {format_hidden(network.hidden)} -> {len(network.biases[-1])}"
+        return f"Model({shape}, {network.activation.name}, {kind})"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -47,7 +53,7 @@ class Model:
 
     def tensor(self, X: NDArray[np.generic]) -> Tensor:
         """A user's features as the network takes them."""
-        scaled = self.preprocessor.features(X, np.dtype(str(self.dtype).removeprefix("torch.")))
+        scaled = self.preprocessor.features(np.asarray(X), np.dtype(str(self.dtype).removeprefix("torch.")))
         return torch.from_numpy(scaled).to(self.device)
 
     def outputs(self, X: NDArray[np.generic]) -> Tensor:

@@ -17,7 +17,7 @@ def plot_run(history: Sequence[Row], path: Path) -> None:
     """Objective, residual and scores by epoch; growth as vertical lines."""
     figure = Figure(figsize=(12, 3.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    _curve(left, history, "objective", "$L_\\rho$")
+    _curve(left, history, "objective", "objective $L_\\rho$")
     _curve(middle, history, "residual", "residual $|p - q|$")
     left.set_yscale("symlog" if any(row["objective"] <= 0 for row in history) else "log")
     if all(row["residual"] > 0 for row in history):
@@ -33,7 +33,10 @@ def plot_run(history: Sequence[Row], path: Path) -> None:
         axes.grid(alpha=0.3)
         for row in history:
             if row.get("grown"):
-                axes.axvline(row["epoch"] - 0.5, color="grey", linewidth=0.5, linestyle=":")
+                axes.axvline(row["epoch"] - 0.5, color="grey", linewidth=1, linestyle=":")
+                before = row["layers"] - row["grown"]
+                label = f" {before} → {row['layers']} layers"
+                axes.text(row["epoch"], 0.98, label, transform=axes.get_xaxis_transform(), va="top", fontsize=7)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     write_whole(path, buffer.getvalue())

@@ -29,7 +29,7 @@ STATUS = {
 """Why a run may end, and what to do then."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a run leaves behind."""
 
@@ -38,6 +38,9 @@ class Result:
     status: str
     config: Config
     usage: list[Usage]
+
+    def __repr__(self) -> str:
+        return f"Result({self.status} after {self.history[-1]['epoch']} epochs, {self.model!r})"
 
     @property
     def advice(self) -> str:

@@ -58,10 +58,9 @@ class Progress:
 
     def _text(self) -> str:
         row = self._seen
-        parts = [f"layers {row['layers']}", f"objective {row['objective']:.4g}", f"residual {row['residual']:.3g}"]
-        for name in ("train_accuracy", "test_accuracy", "train_r2", "test_r2"):
-            if name in row:
-                parts.append(f"{name.replace('_accuracy', '').replace('_', ' ')} {row[name]:.4f}")
+        names = [name for name in ("test_accuracy", "train_accuracy", "test_r2", "train_r2") if name in row]
+        parts = [f"{name.replace('_accuracy', '').replace('_', ' ')} {row[name]:.4f}" for name in names]
+        parts += [f"objective {row['objective']:.4g}", f"residual {row['residual']:.3g}", f"layers {row['layers']}"]
         return "  ".join(parts)
 
 
