@@ -68,7 +68,10 @@ class HiddenClosing:
         nu, rho = self.weights.nu, self.weights.rho
         z, q = s.z[rows], s.q[rows]
         work, z_new, f = (ws.tile(slot, *z.shape) for slot in _SLOTS)
-        u = sub.dual(q, self.activation.forward(z, work), nu)
+        if s.m_sent is None:
+            u = sub.dual(q, self.activation.forward(z, work), nu)
+        else:
+            u = s.m_sent(rows, work).sub_(q, alpha=rho).neg_()
         self.activation.z_step(a, q, z, self.weights.z_prox, z_new)
         dz = sum_of_squares(z.sub_(z_new))
         z.copy_(z_new)

@@ -91,6 +91,9 @@ class Config:
     workers: int = _option(1, "workers", "processes that the layers are spread over")
     shards: int = _option(1, "workers", "sets of samples, each with workers of its own")
     placement: str | None = _option(None, "workers", "layers of each worker, such as 5,5 (default: balanced)")
+    messages: str = _option(
+        "exact", "workers", "precision of the arrays that workers exchange", ("exact", "bfloat16", "int8")
+    )
     timeout: float = _option(300.0, "workers", "seconds after which a silent process counts as lost")
 
     epochs: int = _option(100, "run", "iterations over the whole training set")

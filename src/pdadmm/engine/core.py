@@ -24,6 +24,7 @@ from torch import Tensor
 
 from pdadmm.block import Block, Closing, HiddenClosing, OutputClosing
 from pdadmm.config import Config
+from pdadmm.engine.codec import get_codec
 from pdadmm.engine.placement import Placement, from_counts
 from pdadmm.engine.problem import Problem, Samples, method_weights
 from pdadmm.engine.schedule import Schedule, Step, make_schedules
@@ -99,6 +100,7 @@ class Engine:
         self._activation, self._loss = get_activation(config.activation), get_loss(config)
         self._solver = get_solver(config, self._weights)
         self._output = len(config.hidden)
+        self._codec = get_codec(config.messages, seed=config.seed * 1000 + self._world.stage)
         self._layers = sorted([*layers, self._output])
         self._blocks: dict[int, Block] = {}
         self._schedule: Schedule = []
@@ -255,8 +257,19 @@ class Engine:
         outbox, last = self._right.outbox, self.blocks[-1]
         outbox.free(chunk)
         for rows in list(self._ws.tiling.chunks())[chunk]:
-            last.message(rows, outbox.array[rows])
+            if self._codec is None:
+                last.message(rows, outbox.array[rows])
+            else:
+                m = last.message(rows, self._ws.tile(4, rows.stop - rows.start, len(last.state.b)))
+                self._codec.encode(m, outbox.array[rows])
         outbox.send(chunk)
+        last.state.m_sent = None if self._codec is None else self._sent_message
+
+    def _sent_message(self, rows: slice, out: Tensor) -> Tensor:
+        """m of the last layer as the right neighbour sees it."""
+        assert self._right is not None
+        assert self._codec is not None
+        return self._codec.decode(self._right.outbox.array[rows], out)
 
     def _message_to(self, layer: int) -> TileSource | None:
         """m of the layer before, wherever it is."""
@@ -350,25 +363,50 @@ class Engine:
         bounds = list(self._ws.tiling.chunk_bounds())
         first, last = self._blocks[own[0]].state, self._blocks[own[-1]].state
         for block in self.blocks:
-            block.state.lane = 0
+            block.state.lane, block.state.as_sent, block.state.m_sent = 0, None, None
         if own[0] != self._layers[0]:
             # Its sums are under way while the stage's other layers are visited.
             first.lane = 1 if len(own) > 1 else 0
             stage = self._placement.owner(self._layers[self._layers.index(own[0]) - 1])
-            inbox = self._world.inbox("m", stage, self._array(first.p.shape[1]), bounds)
-            self._left = Boundary(stage, inbox, self._world.outbox("p", stage, first.p, bounds))
+            inbox = self._world.inbox("m", stage, self._wire(first.p.shape[1]), bounds, self._codec)
+            self._left = Boundary(stage, inbox, self._world.outbox("p", stage, self._wire_of_p(first), bounds))
         if own[-1] != self._layers[-1]:
             stage = self._placement.owner(self._layers[self._layers.index(own[-1]) + 1])
-            inbox = self._world.inbox("p", stage, self._array(len(last.b)), bounds)
-            self._right = Boundary(stage, inbox, self._world.outbox("m", stage, self._array(len(last.b)), bounds))
+            inbox = self._world.inbox("p", stage, self._wire(len(last.b)), bounds, self._codec)
+            self._right = Boundary(stage, inbox, self._world.outbox("m", stage, self._wire(len(last.b)), bounds))
         for boundary in (self._left, self._right):
             if boundary is not None:
                 boundary.inbox.post()
+        if first.as_sent is not None:
+            for rows in self._ws.tiling.tiles():
+                first.as_sent(rows)
+            if first.a is not None:
+                self._fill_linear(first, first.a)
         for chunk in range(len(bounds)):
             if self._left is not None:
                 self._left.outbox.send(chunk)
             if self._right is not None:
                 self._send_message(chunk)
+
+    def _wire(self, width: int) -> Tensor:
+        """An array as it crosses a boundary."""
+        if self._codec is None:
+            return self._array(width)
+        return self._codec.wire(self._ws.tiling.local_samples, width, self._problem.device)
+
+    def _wire_of_p(self, s: LayerState) -> Tensor:
+        """p itself, or the wire that p is rounded to whenever it is stepped."""
+        codec = self._codec
+        if codec is None:
+            return s.p
+        wire = self._wire(s.p.shape[1])
+
+        def as_sent(rows: slice) -> None:
+            codec.encode(s.p[rows], wire[rows])
+            codec.decode(wire[rows], s.p[rows])
+
+        s.as_sent = as_sent
+        return wire
 
     def _insert(self, layer: int) -> None:
         """A new layer takes the p of the layer after it and passes f(p) on."""

@@ -106,6 +106,8 @@ class Exact:
                     )
                     moved.add(sum_of_squares(p.sub_(p_new)))
                     p.copy_(p_new)
+                    if s.as_sent is not None:
+                        s.as_sent(rows)
                     gram.add_product(p.t(), p)
                     p_sum.add(p.sum(0))
                 cross.add_product(z.t(), p)
@@ -191,6 +193,9 @@ class Linearized:
                     drop.add((_row_squares(g).double() / tau).sum() / 2)
                     s.p[rows].sub_(g.div_(tau))
                     s.a[rows].sub_(gW.div_(tau))
+                    if s.as_sent is not None:
+                        s.as_sent(rows)
+                        sub.linear(s.p[rows], s.W, s.b, s.a[rows])
                 e = torch.sub(s.a[rows], s.z[rows], out=ws.tile(1, rows.stop - rows.start, n_out))
                 gradient.add_product(e.t(), s.p[rows])
                 e_sum.add(e.sum(0))

@@ -11,6 +11,9 @@ TileSource = Callable[[slice, Tensor], Tensor]
 """Gives the rows of a neighbour's array: (rows, buffer it may use) -> tile."""
 
 
+AsSent = Callable[[slice], None]
+"""Rounds p of these rows to what the wire carries."""
+
 AfterChunk = Callable[[int], None]
 """Told after each chunk of samples that it is done, counted from 0."""
 
@@ -32,5 +35,9 @@ class LayerState:
     is_input: bool
     gram_scale: float = 1.0
     """s: mean diagonal of the centred pᵀp when the growth stage began; the unit of damping and ridge."""
+    as_sent: AsSent | None = None
+    """Where p crosses the wire at a lower precision: called once p is stepped, before it is used."""
+    m_sent: TileSource | None = None
+    """Where m crosses the wire at a lower precision: the m that was sent, so that u = rho q - m agrees with it."""
     lane: int = 0
     """Layers whose sums are under way at the same time use different lanes."""
