@@ -14,7 +14,7 @@ from pdadmm.config import Config
 from pdadmm.engine.core import Engine
 from problems import ALL_SOLVERS, make_engine, make_problem, solver_id
 
-SAMPLES, TILE_ROWS, WIDTH, DEPTH = 1100, 275, 20, 3
+SAMPLES, TILE_ROWS, WIDTH, DEPTH = 1088, 272, 20, 3
 PRODUCTS = {"exact": 5, "linearized": 4, "backtracking": 4}
 
 

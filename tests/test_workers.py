@@ -311,6 +311,27 @@ def test_a_death_ends_the_run_and_leaves_nothing(victim: str, tmp_path: Path) ->
         launcher.kill()
 
 
+@pytest.mark.slow
+def test_a_hang_ends_by_the_deadline(tmp_path: Path) -> None:
+    """A worker that is stopped says nothing; the others give up after --timeout, and it is ended too."""
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "100000", "--quiet"]
+    launcher = subprocess.Popen(
+        [*command, "--workers", "3", "--timeout", "5", "--out", str(out)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (out / "history.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.kill(rank_process(str(out), 1), signal.SIGSTOP)
+        _, errors = launcher.communicate(timeout=SECONDS)
+        assert launcher.returncode == 5, errors
+        assert "did not answer in time" in errors
+        assert_gone(str(out))
+    finally:
+        launcher.kill()
+
+
 def test_an_interrupt_finishes_the_iteration_on_all_workers(tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "100000", "--quiet"]
