@@ -125,17 +125,19 @@ class DistributedWorld:
             raise UserError(
                 f"workers times shards must be the number of processes, {size}; got {num_stages} x {num_shards}"
             )
+        limit = timedelta(seconds=timeout)
         with _in_touch("meeting the other processes"):
-            dist.init_process_group("gloo", timeout=timedelta(seconds=timeout))
+            dist.init_process_group("gloo", timeout=limit)
         self.rank = dist.get_rank()
         self.stage, self.shard = divmod(self.rank, num_shards)
         self.num_stages, self.num_shards = num_stages, num_shards
         self.local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         self.is_one_host = self.local_processes == size
         self.traffic = Traffic()
-        # Every process must make every group, in the same order.
-        by_shard = [dist.new_group([s * num_shards + d for s in range(num_stages)]) for d in range(num_shards)]
-        by_stage = [dist.new_group([s * num_shards + d for d in range(num_shards)]) for s in range(num_stages)]
+        # Every process must make every group, in the same order; a group does not inherit the timeout.
+        ranks = [[s * num_shards + d for s in range(num_stages)] for d in range(num_shards)]
+        by_shard = [dist.new_group(column, timeout=limit) for column in ranks]
+        by_stage = [dist.new_group(list(row), timeout=limit) for row in zip(*ranks, strict=True)]
         self._stages, self._shards = by_shard[self.shard], by_stage[self.stage]
 
     def agree(self, notes: Mapping[str, object]) -> None:
