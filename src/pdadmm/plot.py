@@ -34,9 +34,9 @@ def plot_run(history: Sequence[Row], path: Path) -> None:
         for row in history:
             if row.get("grown"):
                 axes.axvline(row["epoch"] - 0.5, color="grey", linewidth=1, linestyle=":")
-                before = row["layers"] - row["grown"]
-                label = f" {before} → {row['layers']} layers"
-                axes.text(row["epoch"], 0.98, label, transform=axes.get_xaxis_transform(), va="top", fontsize=7)
+                if axes is left:
+                    label = f" {row['layers'] - row['grown']} → {row['layers']} layers"
+                    axes.text(row["epoch"], 0.98, label, transform=axes.get_xaxis_transform(), va="top", fontsize=7)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     write_whole(path, buffer.getvalue())
