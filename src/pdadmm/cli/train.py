@@ -69,10 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pdadmm.engine.comm import DistributedWorld
 
     die_with_launcher()
-    world = DistributedWorld(config.workers, config.shards, config.timeout)
-    code = _run_in(world, config, arguments)
-    world.close()
-    return code
+    return _run_in(DistributedWorld(config.workers, config.shards, config.timeout), config, arguments)
 
 
 def _launch(config: Config, arguments: argparse.Namespace) -> int:
@@ -97,6 +94,7 @@ def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
             observer = silent()
             observer.should_stop = lambda: stop.asked
             train_in(world, config, data, observer)
+            world.close()
             return 0
         assert data is not None
         return _run_first(world, config, data, arguments, stop)
@@ -124,6 +122,7 @@ def _run_first(world: World, config: Config, data: Dataset, arguments: argparse.
         assert result is not None
         summary = summarise(result, data)
         _store(directory, result, summary, progress)
+    world.close()
     _print_summary(summary, out, arguments.json)
     return INTERRUPTED if result.status == "interrupted" else 0
 

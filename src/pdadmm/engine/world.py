@@ -108,6 +108,9 @@ class World(Protocol):
     def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Outbox:
         """From where arrays of this kind go to another stage."""
 
+    def close(self) -> None:
+        """Leave, together with the others."""
+
 
 class LocalWorld:
     """One process has all layers and all samples."""
@@ -154,3 +157,6 @@ class LocalWorld:
     def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Outbox:
         """Never asked for."""
         raise AssertionError("there is no other stage")
+
+    def close(self) -> None:
+        """Nobody to leave."""
