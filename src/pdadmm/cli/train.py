@@ -158,6 +158,11 @@ def _print_workers(workers: list[dict[str, Any]]) -> None:
         times = "".join(f"{worker[f'{name}_seconds']:8.2f} s" for name in ("compute", "wait", "send"))
         sent = format_bytes(worker["bytes_sent"])
         print(f"{number:>6}  {layers:<8}{times} {sent:>10}  {worker['idle_share']:5.1%}")
+    print(_who_is_waited_for(workers))
+
+
+def _who_is_waited_for(workers: list[dict[str, Any]]) -> str:
+    """The worker that computed longest."""
     slowest = max(range(len(workers)), key=lambda i: workers[i]["compute_seconds"])
     layers = workers[slowest]["layers"]
-    print(f"the others wait for worker {slowest + 1} (layers {layers[0]} to {layers[-1]})")
+    return f"the others wait for worker {slowest + 1} (layers {layers[0]} to {layers[-1]})"
