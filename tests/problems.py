@@ -35,4 +35,6 @@ def make_problem(config: Config, samples: int = 600, features: int = 7, outputs:
 
 def make_engine(config: Config, problem: Problem) -> Engine:
     """An engine with all layers from the start."""
-    return Engine(config, problem, range(len(config.hidden)))
+    engine = Engine(config, problem, range(len(config.hidden)))
+    engine.build()
+    return engine

@@ -75,6 +75,7 @@ def test_growing_keeps_the_function(options: dict[str, str], activation: str) ->
     x = problem.train.x
     assert x is not None
     engine = Engine(config, problem, (0, 3))
+    engine.build()
     engine.begin_stage(0.01)
     for _ in range(5):
         engine.iterate(0.01)
@@ -93,6 +94,7 @@ def test_growing_keeps_the_function(options: dict[str, str], activation: str) ->
 def test_a_fresh_output_layer_is_drawn_anew() -> None:
     config = Config(hidden=(9, 9), grow_output="fresh").resolved()
     engine = Engine(config, make_problem(config), (0,))
+    engine.build()
     engine.begin_stage(0.0)
     engine.iterate(0.0)
     before = engine.network().weights[-1]

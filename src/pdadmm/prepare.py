@@ -64,7 +64,8 @@ def prepare(
     stages = [growth.Stage(0, tuple(range(len(config.hidden))))] if source else _stages(config, activation, observer)
     start = deepen(source.network, config.hidden) if source else None
     problem = _problem(config, data, preprocessor, shape, world)
-    engine = Engine(config, problem, stages[0].layers, start, world, placement)
+    engine = Engine(config, problem, stages[0].layers, world, placement)
+    engine.build(start)
     return Session(config, engine, problem, shape.tests, theory, stages), preprocessor
 
 

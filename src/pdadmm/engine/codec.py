@@ -34,9 +34,15 @@ class Codec(Protocol):
     def decode(self, wire: Tensor, out: Tensor) -> Tensor:
         """Read rows of the wire into `out`."""
 
+    @property
+    def generator(self) -> torch.Generator | None:
+        """Where its rounding comes from, if that is random; a resumed run goes on with the same numbers."""
+
 
 class Bfloat16:
     """The upper half of a float32."""
+
+    generator = None
 
     def wire(self, rows: int, width: int, device: torch.device) -> Tensor:
         """The same shape, at half the size."""
@@ -55,7 +61,7 @@ class Int8:
     """Whole numbers from -127 to 127 times a scale per row, which travels in the row's last four bytes."""
 
     def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
 
     def wire(self, rows: int, width: int, device: torch.device) -> Tensor:
         """A byte an entry and four a row."""
@@ -64,7 +70,7 @@ class Int8:
     def encode(self, values: Tensor, wire: Tensor) -> None:
         """Round up or down at random, so that the mean is right."""
         scale = values.abs().amax(1, keepdim=True).div_(127).float()
-        dither = torch.rand(values.shape, generator=self._generator, dtype=torch.float32).to(values.device)
+        dither = torch.rand(values.shape, generator=self.generator, dtype=torch.float32).to(values.device)
         rounded = torch.where(scale > 0, values / scale, 0.0).add_(dither).floor_().clamp_(-127, 127)
         wire[:, :-_SCALE_BYTES] = rounded.to(torch.int8)
         wire[:, -_SCALE_BYTES:] = scale.view(torch.int8)

@@ -17,27 +17,24 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from pdadmm.block import Block, Closing, HiddenClosing, OutputClosing
+from pdadmm.block import Block
 from pdadmm.config import Config
 from pdadmm.engine.codec import get_codec
+from pdadmm.engine.layers import Layers, SavedLayers
 from pdadmm.engine.placement import Placement, from_counts
-from pdadmm.engine.problem import Problem, Samples, method_weights
+from pdadmm.engine.problem import Problem, Samples
 from pdadmm.engine.schedule import Schedule, Step, make_schedules
 from pdadmm.engine.score import Scorer
 from pdadmm.engine.world import Inbox, LocalWorld, Outbox, World
-from pdadmm.math.activations import get_activation
 from pdadmm.math.lagrangian import LayerReport
-from pdadmm.math.losses import get_loss
-from pdadmm.math.solvers import get_solver
 from pdadmm.math.state import LayerState, TileSource
 from pdadmm.math.subproblems import linear
-from pdadmm.math.tiles import Tiling, Workspace, default_tile_rows
-from pdadmm.network import FORWARD_ROWS, Network, identity_layer, initial_layer
+from pdadmm.math.tiles import Tiling
+from pdadmm.network import FORWARD_ROWS, Network
 
 VARIABLES = ("p", "W", "b", "z", "q")
 _REPORT_FIELDS = tuple(field.name for field in dataclasses.fields(LayerReport))
@@ -80,7 +77,7 @@ class Engine:
     """The layers of one stage.
 
     `config` must be resolved. `layers` are the indices of the hidden layers that exist from the start (all of them
-    unless the network grows); `start` gives their weights, if they are not to be drawn.
+    unless the network grows). `build` and `begin_stage` must follow, or `restore`.
     """
 
     def __init__(
@@ -88,33 +85,58 @@ class Engine:
         config: Config,
         problem: Problem,
         layers: Iterable[int],
-        start: Network | None = None,
         world: World | None = None,
         placement: Placement | None = None,
     ) -> None:
         self._config, self._problem = config, problem
         self._world: World = world or LocalWorld()
-        self._widths = (problem.num_features, *config.hidden, problem.num_outputs)
-        self._placement = placement or from_counts([len(self._widths) - 1])
-        self._weights = method_weights(config)
-        self._activation, self._loss = get_activation(config.activation), get_loss(config)
-        self._solver = get_solver(config, self._weights)
-        self._output = len(config.hidden)
+        placement = placement or from_counts([len(config.hidden) + 1])
+        self._layers = Layers(config, problem, layers, self._world, placement)
+        self._ws = self._layers.workspace
         self._codec = get_codec(config.messages, seed=config.seed * 1000 + self._world.stage)
-        self._layers = sorted([*layers, self._output])
-        self._blocks: dict[int, Block] = {}
         self._schedule: Schedule = []
         self._left: Boundary | None = None
         self._right: Boundary | None = None
-        self._fresh_outputs = 0
         self._usage = torch.zeros(5, dtype=torch.float64)
-        self._ws = self._workspace()
-        self._build(start)
+
+    def build(self, start: Network | None = None) -> None:
+        """Make the layers by a forward pass; `start` gives their weights, if they are not to be drawn."""
+        self._layers.build(start)
+
+    def saved_state(self) -> dict[int, dict[str, Tensor]]:
+        """All that this process must save to go on from here, layer by layer; nothing is copied."""
+        saved = self._layers.saved_state()
+        if self._codec is not None and self._right is not None:
+            saved[self.own_layers[-1]]["message"] = self._right.outbox.array
+        if self._codec is not None and self._codec.generator is not None and saved:
+            saved[self.own_layers[0]]["generator"] = self._codec.generator.get_state()
+        return saved
+
+    @property
+    def fresh_outputs(self) -> int:
+        """How often growth has renewed the output layer."""
+        return self._layers.fresh_outputs
+
+    def restore(self, saved: SavedLayers, fresh_outputs: int) -> None:
+        """Go on from what `saved_state` gave, in place of `build` and `begin_stage`."""
+        self._layers.restore(saved, fresh_outputs)
+        self._connect()
+        if self._codec is not None and self._codec.generator is not None and self.own_layers:
+            generator = saved.extra(self.own_layers[0], "generator")
+            if generator is not None:
+                self._codec.generator.set_state(generator)
+        message = saved.extra(self.own_layers[-1], "message") if self._codec and self._right else None
+        self._send_first_m(message)
 
     @property
     def own_layers(self) -> list[int]:
         """The layers of this stage that exist, counted from 0."""
-        return [layer for layer in self._layers if layer in self._blocks]
+        return self._layers.own
+
+    @property
+    def placement(self) -> Placement:
+        """Which layers are on which stage."""
+        return self._layers.placement
 
     @property
     def tiling(self) -> Tiling:
@@ -124,14 +146,17 @@ class Engine:
     @property
     def blocks(self) -> list[Block]:
         """This stage's layers, in order."""
-        return [self._blocks[layer] for layer in self.own_layers]
+        return [self._layers.blocks[layer] for layer in self.own_layers]
 
     def begin_stage(self, ridge: float) -> list[LayerReport]:
         """Connect the stages, fix the units of damping and ridge, and measure L_rho where the growth stage begins."""
         self._connect()
+        self._send_first_p()
+        self._send_first_m()
         for block in self.blocks:
             block.begin_stage()
-        reports = {layer: self._blocks[layer].measure(self._p_after(layer), ridge) for layer in self.own_layers}
+        blocks = self._layers.blocks
+        reports = {layer: blocks[layer].measure(self._p_after(layer), ridge) for layer in self.own_layers}
         return self._share(reports)
 
     def iterate(self, ridge: float) -> list[LayerReport]:
@@ -157,7 +182,7 @@ class Engine:
         table = torch.zeros(world.num_stages, world.num_shards, len(self._usage), dtype=torch.float64)
         table[world.stage, world.shard] = self._usage
         table = world.sum_over_shards(world.sum_over_stages(table))
-        stages = self._placement.stages
+        stages = self.placement.stages
         return [
             Usage(stage + 1, shard + 1, [layer + 1 for layer in stages[stage]], *table[stage, shard].tolist())
             for stage in range(world.num_stages)
@@ -183,42 +208,43 @@ class Engine:
 
     def stationarity(self, ridge: float) -> float:
         """The norm of all partial gradients of L_rho."""
-        squares = torch.zeros(len(self._widths), dtype=torch.float64)
+        squares = torch.zeros(len(self._layers.widths), dtype=torch.float64)
         for layer in self.own_layers:
-            block = self._blocks[layer]
+            block = self._layers.blocks[layer]
             squares[layer] = block.stationarity(self._message_to(layer), self._p_after(layer), ridge)
         return math.sqrt(math.fsum(self._world.sum_over_stages(squares).tolist()))
 
     def score(self, samples: Samples, num_samples: int) -> float:
         """Accuracy or R² of the network, evaluated as a pipeline through the stages."""
-        scorer = Scorer(self._loss.real_valued, self._problem.num_outputs)
+        scorer = Scorer(self._layers.loss.real_valued, self._problem.num_outputs)
         tiling = Tiling(num_samples, FORWARD_ROWS, self._world.shard, self._world.num_shards)
         for rows in tiling.tiles() if self.own_layers else ():
             z = self._forward(samples, rows)
-            if self.own_layers[-1] == self._output:
+            if self.own_layers[-1] == self._layers.output:
                 assert samples.y is not None
                 scorer.add(z, samples.y[rows])
         return scorer.result(self._world.sum_over_stages(self._world.sum_over_shards(scorer.sums)), num_samples)
 
     def network(self) -> Network:
         """The whole network, on every process; its tensors are replaced, not changed, by later iterations."""
+        layers = self._layers
         weights, biases = [], []
-        for layer in self._layers:
-            n_in, n_out = self._fan_in(layer), self._widths[layer + 1]
-            owner = self._placement.owner(layer)
-            mine = self._blocks[layer].state if layer in self._blocks else None
-            weights.append(self._world.broadcast(self._new(n_out, n_in) if mine is None else mine.W, owner))
-            biases.append(self._world.broadcast(self._new(n_out) if mine is None else mine.b, owner))
-        return Network(weights, biases, self._activation)
+        for layer in layers.present:
+            n_in, n_out = layers.fan_in(layer), layers.widths[layer + 1]
+            owner = layers.placement.owner(layer)
+            mine = layers.blocks[layer].state if layer in layers.blocks else None
+            weights.append(self._world.broadcast(layers.new(n_out, n_in) if mine is None else mine.W, owner))
+            biases.append(self._world.broadcast(layers.new(n_out) if mine is None else mine.b, owner))
+        return Network(weights, biases, layers.activation)
 
     def grow(self, layers: Sequence[int]) -> None:
         """Insert identity layers until the hidden layers are `layers`; `begin_stage` must follow."""
         self.finish()
         for layer in layers:
-            if layer not in self._layers:
-                self._insert(layer)
-        if self._config.grow_output == "fresh" and self._output in self._blocks:
-            self._renew_output()
+            if layer not in self._layers.present:
+                self._layers.insert(layer)
+        if self._config.grow_output == "fresh":
+            self._layers.renew_output()
 
     def finish(self) -> None:
         """Wait for every message that is under way."""
@@ -229,8 +255,8 @@ class Engine:
 
     def what_is_not_finite(self) -> tuple[int, str] | None:
         """The first layer (counted from 1) and variable with NaN or infinity, agreed on by all stages."""
-        found = torch.zeros(len(self._widths), len(VARIABLES), dtype=torch.float64)
-        for layer, block in self._blocks.items():
+        found = torch.zeros(len(self._layers.widths), len(VARIABLES), dtype=torch.float64)
+        for layer, block in self._layers.blocks.items():
             for column, name in enumerate(VARIABLES):
                 variable = getattr(block.state, name)
                 found[layer, column] = variable is not None and not bool(torch.isfinite(variable).all())
@@ -240,7 +266,7 @@ class Engine:
     # --- an iteration
 
     def _take(self, step: Step, ridge: float) -> LayerReport | None:
-        block = self._blocks[step.layer]
+        block = self._layers.blocks[step.layer]
         if step.action == "p":
             block.p_phase(self._message_to(step.layer), self._left.outbox.send if step.sends and self._left else None)
             if step.needs and self._left is not None:
@@ -273,125 +299,91 @@ class Engine:
 
     def _message_to(self, layer: int) -> TileSource | None:
         """m of the layer before, wherever it is."""
-        position = self._layers.index(layer)
-        if position == 0:
+        before = self._layers.before(layer)
+        if before is None:
             return None
-        before = self._layers[position - 1]
-        if before in self._blocks:
-            return self._blocks[before].message
+        if before in self._layers.blocks:
+            return self._layers.blocks[before].message
         assert self._left is not None
         return self._left.inbox.tile
 
     def _p_after(self, layer: int) -> TileSource | None:
         """p of the layer after, wherever it is."""
-        position = self._layers.index(layer)
-        if position + 1 == len(self._layers):
+        after = self._layers.after(layer)
+        if after is None:
             return None
-        after = self._layers[position + 1]
-        if after in self._blocks:
-            return self._blocks[after].p_tile
+        if after in self._layers.blocks:
+            return self._layers.blocks[after].p_tile
         assert self._right is not None
         return self._right.inbox.tile
 
     def _share(self, reports: dict[int, LayerReport]) -> list[LayerReport]:
         """Everyone's reports, on every process."""
-        table = torch.zeros(len(self._widths) - 1, len(_REPORT_FIELDS), dtype=torch.float64)
+        table = torch.zeros(len(self._layers.widths) - 1, len(_REPORT_FIELDS), dtype=torch.float64)
         for layer, report in reports.items():
             table[layer] = torch.tensor(dataclasses.astuple(report), dtype=torch.float64)
         values = self._world.sum_over_stages(table).tolist()
-        return [LayerReport(*values[layer]) for layer in self._layers]
+        return [LayerReport(*values[layer]) for layer in self._layers.present]
 
-    # --- building, connecting, growing
-
-    def _workspace(self) -> Workspace:
-        problem, world = self._problem, self._world
-        scratch = max(self._solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(self._widths))
-        rows = self._config.tile_rows or default_tile_rows(max(self._widths))
-        tiling = Tiling(problem.num_samples, rows, world.shard, world.num_shards)
-        reduce = world.sum_over_shards if world.num_shards > 1 else None
-        return Workspace(tiling, max(self._widths), scratch, problem.dtype, problem.device, reduce)
-
-    def _build(self, start: Network | None) -> None:
-        """Weights, and auxiliaries by a forward pass: z = a, q = f(z), p_next = q, so that u = 0."""
-        for position, layer in enumerate(self._layers):
-            if self._placement.owner(layer) != self._world.stage:
-                continue
-            W, b = self._draw(layer) if start is None else (start.weights[position], start.biases[position])
-            p = self._first_p(position)
-            state = LayerState(W, b, p, self._array(len(b)), None, None, is_input=position == 0)
-            self._fill_linear(state, state.z)
-            state.a = state.z.clone() if self._solver.carries_a else None
-            if layer < self._output:
-                state.q = self._array(len(b))
-                for rows in self._ws.tiling.tiles():
-                    self._activation.forward(state.z[rows], state.q[rows])
-            elif start is None:
-                assert self._problem.train.y is not None
-                state.z = self._loss.initial(state.z, self._problem.train.y)
-            self._add(layer, state)
-            self._pass_on(position, state)
-
-    def _first_p(self, position: int) -> Tensor:
-        """A layer's first p: the data, or a copy of the q before it."""
-        if position == 0:
-            assert self._problem.train.x is not None
-            return self._problem.train.x
-        before = self._layers[position - 1]
-        if before in self._blocks:
-            q = self._blocks[before].state.q
-            assert q is not None
-            return q.clone()
-        p = self._array(self._widths[before + 1])
-        self._world.receive(p, self._placement.owner(before))
-        return p
-
-    def _pass_on(self, position: int, state: LayerState) -> None:
-        """Send q to the stage that builds the next layer, if that is another."""
-        if state.q is not None:
-            owner = self._placement.owner(self._layers[position + 1])
-            if owner != self._world.stage:
-                self._world.send(state.q, owner)
+    # --- connecting the stages
 
     def _connect(self) -> None:
-        """Make the schedule and the boundaries of the present layers, and exchange the first p and m."""
-        stages = self._placement.present(self._layers)
-        self._schedule = make_schedules(stages)[self._world.stage]
+        """Make the schedule and the boundaries of the present layers, and be ready for m from the left."""
+        layers = self._layers
+        self._schedule = make_schedules(self.placement.present(layers.present))[self._world.stage]
         self._left = self._right = None
         own = self.own_layers
         if not own:
             return
         bounds = list(self._ws.tiling.chunk_bounds())
-        first, last = self._blocks[own[0]].state, self._blocks[own[-1]].state
+        first, last = layers.blocks[own[0]].state, layers.blocks[own[-1]].state
+        before, after = layers.before(own[0]), layers.after(own[-1])
         for block in self.blocks:
             block.state.lane, block.state.as_sent, block.state.m_sent = 0, None, None
-        if own[0] != self._layers[0]:
+        if before is not None:
             # Its sums are under way while the stage's other layers are visited.
             first.lane = 1 if len(own) > 1 else 0
-            stage = self._placement.owner(self._layers[self._layers.index(own[0]) - 1])
+            stage = self.placement.owner(before)
             inbox = self._world.inbox("m", stage, self._wire(first.p.shape[1]), bounds, self._codec)
             self._left = Boundary(stage, inbox, self._world.outbox("p", stage, self._wire_of_p(first), bounds))
-        if own[-1] != self._layers[-1]:
-            stage = self._placement.owner(self._layers[self._layers.index(own[-1]) + 1])
+            inbox.post()
+        if after is not None:
+            stage = self.placement.owner(after)
             inbox = self._world.inbox("p", stage, self._wire(len(last.b)), bounds, self._codec)
             self._right = Boundary(stage, inbox, self._world.outbox("m", stage, self._wire(len(last.b)), bounds))
-        for boundary in (self._left, self._right):
-            if boundary is not None:
-                boundary.inbox.post()
+
+    def _send_first_p(self) -> None:
+        """p where the growth stage begins, which L_rho is measured with there."""
+        if self._right is not None:
+            self._right.inbox.post()
+        if self._left is None:
+            return
+        first = self.blocks[0].state
         if first.as_sent is not None:
             for rows in self._ws.tiling.tiles():
                 first.as_sent(rows)
             if first.a is not None:
-                self._fill_linear(first, first.a)
-        for chunk in range(len(bounds)):
-            if self._left is not None:
-                self._left.outbox.send(chunk)
-            if self._right is not None:
+                self._layers.fill_linear(first, first.a)
+        for chunk in range(len(list(self._ws.tiling.chunks()))):
+            self._left.outbox.send(chunk)
+
+    def _send_first_m(self, as_saved: Tensor | None = None) -> None:
+        """m that the first iteration begins with, rounded anew unless it was saved as it was sent."""
+        if self._right is None:
+            return
+        if as_saved is not None:
+            self._right.outbox.array.copy_(as_saved)
+            self.blocks[-1].state.m_sent = self._sent_message
+        for chunk in range(len(list(self._ws.tiling.chunks()))):
+            if as_saved is None:
                 self._send_message(chunk)
+            else:
+                self._right.outbox.send(chunk)
 
     def _wire(self, width: int) -> Tensor:
         """An array as it crosses a boundary."""
         if self._codec is None:
-            return self._array(width)
+            return self._layers.array(width)
         return self._codec.wire(self._ws.tiling.local_samples, width, self._problem.device)
 
     def _wire_of_p(self, s: LayerState) -> Tensor:
@@ -408,87 +400,21 @@ class Engine:
         s.as_sent = as_sent
         return wire
 
-    def _insert(self, layer: int) -> None:
-        """A new layer takes the p of the layer after it and passes f(p) on."""
-        after = min(present for present in self._layers if present > layer)
-        here, there = self._placement.owner(layer), self._placement.owner(after)
-        self._layers = sorted([*self._layers, layer])
-        if self._world.stage == there:
-            right = self._blocks[after].state
-            p, right.p = right.p, self._array(right.p.shape[1])
-            for rows in self._ws.tiling.tiles():
-                self._activation.forward(p[rows], right.p[rows])
-            if right.a is not None:
-                self._fill_linear(right, right.a)
-            if here != there:
-                self._world.send(p, here)
-        if self._world.stage == here:
-            if here != there:
-                p = self._array(self._widths[layer + 1])
-                self._world.receive(p, there)
-            W, b = identity_layer(p.shape[1], p)
-            state = LayerState(W, b, p, p.clone(), torch.empty_like(p), None, is_input=False)
-            assert state.q is not None
-            for rows in self._ws.tiling.tiles():
-                self._activation.forward(state.z[rows], state.q[rows])
-            state.a = p.clone() if self._solver.carries_a else None
-            self._add(layer, state)
-
-    def _renew_output(self) -> None:
-        """The authors' growth: the output layer begins anew."""
-        self._fresh_outputs += 1
-        output = self._blocks[self._output].state
-        output.W, output.b = self._draw(self._output, self._output + self._fresh_outputs)
-        a = output.z if output.a is None else output.a
-        self._fill_linear(output, a)
-        assert self._problem.train.y is not None
-        output.z = self._loss.initial(a, self._problem.train.y)
-
-    def _add(self, layer: int, state: LayerState) -> None:
-        closing: Closing = HiddenClosing(self._activation, self._weights)
-        if layer == self._output:
-            y, weight = self._problem.train.y, self._problem.sample_weight
-            assert y is not None
-            assert weight is not None
-            closing = OutputClosing(self._loss, y, weight, self._weights)
-        self._blocks[layer] = Block(state, self._solver, closing, self._weights, self._ws)
-
     def _forward(self, samples: Samples, rows: slice) -> Tensor:
         """These rows through this stage's layers, from the stage before and to the stage after."""
-        own = self.own_layers
-        first, last = self._layers.index(own[0]), self._layers.index(own[-1])
-        if first == 0:
+        layers, own = self._layers, self.own_layers
+        before, after = layers.before(own[0]), layers.after(own[-1])
+        if before is None:
             assert samples.x is not None
             h = samples.x[rows]
         else:
-            before = self._layers[first - 1]
-            h = self._new(rows.stop - rows.start, self._widths[before + 1])
-            self._world.receive(h, self._placement.owner(before))
+            h = layers.new(rows.stop - rows.start, layers.widths[before + 1])
+            self._world.receive(h, self.placement.owner(before))
         for layer in own:
-            s = self._blocks[layer].state
+            s = layers.blocks[layer].state
             h = linear(h, s.W, s.b, h.new_empty(len(h), len(s.b)))
-            if layer != self._output:
-                h = self._activation.forward(h, h)
-        if own[-1] != self._output:
-            self._world.send(h, self._placement.owner(self._layers[last + 1]))
+            if layer != layers.output:
+                h = layers.activation.forward(h, h)
+        if after is not None:
+            self._world.send(h, self.placement.owner(after))
         return h
-
-    def _fan_in(self, layer: int) -> int:
-        position = self._layers.index(layer)
-        return self._widths[self._layers[position - 1] + 1] if position else self._widths[0]
-
-    def _draw(self, layer: int, stream: int | None = None) -> tuple[Tensor, Tensor]:
-        problem, config = self._problem, self._config
-        fan_in, width = self._fan_in(layer), self._widths[layer + 1]
-        stream = layer if stream is None else stream
-        return initial_layer(config.seed, stream, fan_in, width, config.init, problem.dtype, problem.device)
-
-    def _fill_linear(self, s: LayerState, out: Tensor) -> None:
-        for rows in self._ws.tiling.tiles():
-            linear(s.p[rows], s.W, s.b, out[rows])
-
-    def _array(self, width: int) -> Tensor:
-        return self._new(self._ws.tiling.local_samples, width)
-
-    def _new(self, *shape: int) -> Tensor:
-        return torch.empty(*shape, dtype=self._problem.dtype, device=self._problem.device)
