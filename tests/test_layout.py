@@ -16,11 +16,12 @@ ROWS = [
     ["math", "data"],
     ["network", "block"],
     ["engine"],
-    ["model", "plan"],
+    ["model", "plan", "checkpoint"],
     ["session"],
     ["prepare"],
     ["trainer"],
     ["summary", "plot"],
+    ["run"],
     ["__init__"],
     ["cli", "__main__"],
 ]

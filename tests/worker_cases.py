@@ -45,7 +45,7 @@ def run_cases(world: World, out: Path, threads: int) -> None:
             shards=world.num_shards,
             **SOLVERS[solver],  # type: ignore[arg-type]
         )
-        session, _ = prepare(config.resolved(), data, silent(), world)
+        session = prepare(config.resolved(), data, silent(), world).session
         rows = []
         for epoch in range(1, EPOCHS + 1):
             row, _reports = session.iterate(epoch)

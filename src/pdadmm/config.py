@@ -23,16 +23,22 @@ MOST_LAYERS = 10_000  # beyond it a text such as 9999999x100 is a slip that woul
 MOST_THREADS = 1024  # a pool of many more brings the process down
 
 
-def _option(default: Any, group: str, help: str, choices: tuple[str, ...] = (), kind: str = "") -> Any:
-    """A field that carries its own help; `kind` overrides how its text form is parsed."""
-    return dataclasses.field(default=default, metadata={"group": group, "help": help, "choices": choices, "kind": kind})
+def _option(default: Any, group: str, help: str, choices: tuple[str, ...] = (), on_resume: str = "kept") -> Any:
+    """A field that carries its own help, and what a resumed run may do with it.
+
+    `free`: change it, the trajectory stays the same. `kept`: it shapes the trajectory, so a change must be allowed.
+    `fixed`: what is saved would not fit.
+    """
+    metadata = {"group": group, "help": help, "choices": choices, "on_resume": on_resume}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The options of one training run."""
 
-    data: str = _option("digits", "data", "a data set's name, or a .npz, .csv or .parquet file")
+    # Files may move; that the data is the same is found out by its fingerprint.
+    data: str = _option("digits", "data", "a data set's name, or a .npz, .csv or .parquet file", on_resume="free")
     target: str | None = _option(None, "data", "target column of a .csv or .parquet file (default: the last)")
     weight: str | None = _option(None, "data", "column with sample weights")
     test_fraction: float = _option(0.2, "data", "share held out where the data has no test part; 0 for none")
@@ -46,12 +52,12 @@ class Config:
     )
     class_weight: str = _option("none", "data", "weight classes by 1/frequency", ("none", "balanced"))
 
-    hidden: tuple[int, ...] = _option((100,) * 9, "network", "hidden widths: 9x100 or 800,400,200")
+    hidden: tuple[int, ...] = _option((100,) * 9, "network", "hidden widths: 9x100 or 800,400,200", on_resume="fixed")
     activation: str = _option("relu", "network", "activation of the hidden layers")
     loss: str = _option("cross_entropy", "network", "risk of the output; squared and huber make y real-valued")
     huber_delta: float = _option(1.0, "network", "where the Huber loss turns linear, in units of y's spread")
 
-    solver: str = _option("exact", "method", "how p and W are updated", SOLVERS)
+    solver: str = _option("exact", "method", "how p and W are updated", SOLVERS, on_resume="fixed")
     step_size: str = _option(
         "each", "method", "linearized: one step size per sample and neuron, or one per layer", ("each", "one")
     )
@@ -80,6 +86,7 @@ class Config:
         "growth",
         "depth by epoch: 1+1@2 (one layer, one more every 2 epochs), 0:2,5:all (two, all from epoch 5 on), off, or "
         "auto (two for three tenths of the run, then all; the default with exact)",
+        on_resume="fixed",
     )
     grow_output: str = _option(
         "keep",
@@ -88,23 +95,38 @@ class Config:
         ("keep", "fresh"),
     )
 
-    workers: int = _option(1, "workers", "processes that the layers are spread over")
-    shards: int = _option(1, "workers", "sets of samples, each with workers of its own")
-    placement: str | None = _option(None, "workers", "layers of each worker, such as 5,5 (default: balanced)")
+    workers: int = _option(1, "workers", "processes that the layers are spread over", on_resume="free")
+    shards: int = _option(1, "workers", "sets of samples, each with workers of its own", on_resume="free")
+    placement: str | None = _option(
+        None, "workers", "layers of each worker, such as 5,5 (default: balanced)", on_resume="free"
+    )
     messages: str = _option(
         "exact", "workers", "precision of the arrays that workers exchange", ("exact", "bfloat16", "int8")
     )
-    timeout: float = _option(300.0, "workers", "seconds after which a silent process counts as lost")
+    timeout: float = _option(300.0, "workers", "seconds after which a silent process counts as lost", on_resume="free")
+    restarts: int = _option(
+        3, "workers", "how often a run starts again by itself after a worker was lost", on_resume="free"
+    )
 
-    epochs: int = _option(100, "run", "iterations over the whole training set")
-    tolerance: float = _option(0.0, "run", "stop once residual and change are this small, relatively; 0 never")
+    epochs: int = _option(100, "run", "iterations over the whole training set", on_resume="free")
+    tolerance: float = _option(
+        0.0, "run", "stop once residual and change are this small, relatively; 0 never", on_resume="free"
+    )
     seed: int = _option(0, "run", "seed of the initial weights")
-    dtype: str = _option("float32", "run", "arithmetic", ("float32", "float64"))
-    device: str = _option("cpu", "run", "torch device")
-    threads: int | None = _option(None, "run", "threads (default: OMP_NUM_THREADS, else usable cores)")
+    dtype: str = _option("float32", "run", "arithmetic", ("float32", "float64"), on_resume="fixed")
+    device: str = _option("cpu", "run", "torch device", on_resume="free")
+    threads: int | None = _option(
+        None, "run", "threads (default: OMP_NUM_THREADS, else usable cores)", on_resume="free"
+    )
     tile_rows: int | None = _option(None, "run", "samples per tile (default: by width)")
-    evaluate_every: int = _option(1, "run", "epochs between accuracies")
-    stationarity_every: int = _option(10, "run", "epochs between gradients of the Lagrangian; 0 never")
+    evaluate_every: int = _option(1, "run", "epochs between accuracies", on_resume="free")
+    stationarity_every: int = _option(
+        10, "run", "epochs between gradients of the Lagrangian; 0 never", on_resume="free"
+    )
+    checkpoint_every: int = _option(0, "run", "epochs between checkpoints; 0 for minutes alone", on_resume="free")
+    checkpoint_minutes: float = _option(
+        5.0, "run", "minutes between checkpoints; 0 for epochs alone, and none at all if both are 0", on_resume="free"
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", _widths(self.hidden))
@@ -119,7 +141,7 @@ class Config:
 
     def _check_numbers(self) -> None:
         positive = ("nu", "rho", "huber_delta", "output_tolerance", "timeout")
-        at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance")
+        at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance", "checkpoint_minutes")
         counts = ("workers", "shards", "epochs", "ridge_epochs", "evaluate_every")
         at_least_1 = (*counts, "output_steps", "threads", "tile_rows")
         for name in positive + at_least_0 + at_least_1:
@@ -134,7 +156,7 @@ class Config:
                 raise UserError(f"{name} must not be negative; got {value}")
             if name in at_least_1 and value < 1:
                 raise UserError(f"{name} must be at least 1; got {value}")
-        for name in ("stationarity_every", "seed", "split_seed"):
+        for name in ("stationarity_every", "checkpoint_every", "restarts", "seed", "split_seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative; got {getattr(self, name)}")
         if not 0 <= self.test_fraction < 1:
@@ -182,11 +204,36 @@ class Config:
         except UserError as error:
             raise UserError(f"{source}: {error}" if source else str(error)) from None
 
+    def check_resumes(self, saved: Config, allow_changes: bool) -> list[str]:
+        """Refuse to go on with a run that was begun with other options; returns the changes that were allowed.
+
+        Both configurations must be resolved.
+        """
+        free = {f.name for f in dataclasses.fields(self) if f.metadata["on_resume"] == "free"}
+        if self.messages != "exact":
+            free -= {"workers", "shards", "placement"}  # what is rounded depends on where the layers are
+        changes = []
+        for field in dataclasses.fields(self):
+            before, now = getattr(saved, field.name), getattr(self, field.name)
+            if before == now or field.name in free:
+                continue
+            both = f"{field.name} was {_shown(before)} and is now {_shown(now)}"
+            if field.metadata["on_resume"] == "fixed":
+                raise UserError(f"{both}, which a resumed run cannot change; start a new run (perhaps --init-from)")
+            if not allow_changes:
+                raise UserError(f"{both}, which changes what is computed; give --allow-changes if that is meant")
+            changes.append(both)
+        return changes
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain values, without the options that are not set."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values["hidden"] = format_hidden(self.hidden)
         return {name: value for name, value in values.items() if value is not None}
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else format_hidden(value) if isinstance(value, tuple) else str(value)
 
 
 PRESETS: dict[str, dict[str, Any]] = {

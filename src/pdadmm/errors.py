@@ -36,5 +36,11 @@ class LostWorkerError(PdadmmError):
     exit_code = 5
 
 
+class DamageError(PdadmmError):
+    """A file that a run wrote is no longer what it was, and no older one can take its place."""
+
+    exit_code = 6
+
+
 class PdadmmWarning(UserWarning):
     """Something the user should know that does not stop the run."""

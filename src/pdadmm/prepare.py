@@ -10,15 +10,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pdadmm import growth
+from pdadmm.checkpoint.manifest import Manifest
+from pdadmm.checkpoint.restore import SavedRun, Source, find_newest
 from pdadmm.config import Config, to_toml
 from pdadmm.data import Dataset, Part, Preprocessor, balanced_weights, check_dataset
 from pdadmm.engine.core import Engine
+from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, Samples, method_weights
 from pdadmm.engine.world import World
 from pdadmm.errors import UserError
@@ -42,10 +46,21 @@ def holds_data(world: World) -> bool:
     return world.stage in (0, world.num_stages - 1)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A session on this process, and what it stands on."""
+
+    session: Session
+    preprocessor: Preprocessor | None
+    fingerprint: str
+    saved: SavedRun | None
+    """What the session was resumed from."""
+
+
 def prepare(
-    config: Config, data: Dataset | None, observer: Observer, world: World
-) -> tuple[Session, Preprocessor | None]:
-    """A session on this process, and the preprocessing where the data is."""
+    config: Config, data: Dataset | None, observer: Observer, world: World, resume: Source | None = None
+) -> Prepared:
+    """Check, plan and build on this process; `data` is given where the first or the output layer is."""
     activation = get_activation(config.activation)
     check_device(config.device)
     source = None if config.init_from is None else _source(config, activation, observer)
@@ -53,7 +68,7 @@ def prepare(
     if data is not None:
         check_dataset(data, is_regression(config))
         preprocessor = source.preprocessor if source else _fit(config, data)
-    shape = _agree(config, data, preprocessor, world)
+    shape, fingerprint = _agree(config, data, preprocessor, world)
     placement = place(config, shape)
     if world.num_stages * world.num_shards == 1:
         check_memory(plan_memory(config, shape))
@@ -61,12 +76,83 @@ def prepare(
     theory = Theory(method_weights(config), activation.lipschitz)
     if message := theory.warning():
         observer.on_note(message)
-    stages = [growth.Stage(0, tuple(range(len(config.hidden))))] if source else _stages(config, activation, observer)
-    start = deepen(source.network, config.hidden) if source else None
     problem = _problem(config, data, preprocessor, shape, world)
-    engine = Engine(config, problem, stages[0].layers, world, placement)
-    engine.build(start)
-    return Session(config, engine, problem, shape.tests, theory, stages), preprocessor
+    ground = _Ground(config, shape, fingerprint, problem, theory, placement, world, observer)
+    saved = ground.find_saved(resume) if resume else None
+    session = ground.begin(source, activation) if saved is None else ground.go_on(saved)
+    return Prepared(session, preprocessor, fingerprint, saved)
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """All that a session is built on."""
+
+    config: Config
+    shape: Shape
+    fingerprint: str
+    problem: Problem
+    theory: Theory
+    placement: Placement
+    world: World
+    observer: Observer
+
+    def begin(self, source: Model | None, activation: Activation) -> Session:
+        """A session at its start."""
+        whole = [growth.Stage(0, tuple(range(len(self.config.hidden))))]
+        stages = whole if source else _stages(self.config, activation, self.observer)
+        engine = Engine(self.config, self.problem, stages[0].layers, self.world, self.placement)
+        engine.build(deepen(source.network, self.config.hidden) if source else None)
+        return Session(self.config, engine, self.problem, self.shape.tests, self.theory, stages)
+
+    def find_saved(self, resume: Source) -> SavedRun | None:
+        """The checkpoint to go on from, if there is one."""
+
+        def accept(manifest: Manifest) -> None:
+            try:
+                self._check_same_run(manifest, resume.allow_changes)
+            except UserError as error:
+                error.everywhere = True
+                raise
+
+        rows = Tiling(self.shape.samples, 1, self.world.shard, self.world.num_shards).rows
+        device = torch.device(self.config.device)
+        return find_newest(self.world, resume, self.placement, rows, device, accept, self.observer.on_note)
+
+    def _check_same_run(self, saved: Manifest, allow_changes: bool) -> list[str]:
+        """Refuse what would not be the same run; returns the changes that were allowed."""
+        try:
+            before = Config.from_mapping(saved.config)
+        except UserError as error:
+            raise UserError(f"the checkpoint was written with options this version does not have: {error}") from None
+        changes = self.config.check_resumes(before, allow_changes)
+        samples, shards = self.shape.samples, self.config.shards
+        if saved.num_samples != samples:
+            raise UserError(f"the run was begun with {saved.num_samples} training samples; the data now has {samples}")
+        others = []
+        if before.shards != shards and not all(Tiling(samples, 1, 0, n).keeps_bits for n in (before.shards, shards)):
+            others.append(f"shards was {before.shards} and is now {shards}, which changes the order of sums")
+        if saved.data != self.fingerprint:
+            others.append(f"the data was {saved.data[:16]}… and is now {self.fingerprint[:16]}…, by SHA-256")
+        if others and not allow_changes:
+            raise UserError(f"{others[0]}; give --allow-changes if that is meant")
+        return changes + others
+
+    def go_on(self, saved: SavedRun) -> Session:
+        """A session that goes on from a checkpoint."""
+        progress, epoch, epochs = saved.manifest.progress, saved.manifest.epoch, self.config.epochs
+        stages = [growth.Stage(begins, tuple(layers)) for begins, layers in progress.stages]
+        if epoch > epochs:
+            raise UserError(f"the run already has {epoch} epochs; raise --epochs, which is {epochs}")
+        if stages and stages[-1].epoch >= epochs:
+            raise UserError(f"epochs must be more than {stages[-1].epoch}, where the network grows last; got {epochs}")
+        engine = Engine(self.config, self.problem, progress.layers[:-1], self.world, self.placement)
+        engine.restore(saved, progress.fresh_outputs)
+        session = Session(self.config, engine, self.problem, self.shape.tests, self.theory, stages)
+        changes = self._check_same_run(saved.manifest, allow_changes=True)
+        for change in changes:
+            self.observer.on_note(f"{change}; a new certificate begins")
+        session.resume(saved.manifest, bool(changes))
+        return session
 
 
 def check_run(config: Config, data: Dataset) -> None:
@@ -86,26 +172,30 @@ def _fit(config: Config, data: Dataset) -> Preprocessor:
     return Preprocessor.fit(data.train, config.scaling, is_regression(config), data.feature_names)
 
 
-def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | None, world: World) -> Shape:
-    """The shape, known on every process, once all have found that they run the same."""
-    mine = None
+def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | None, world: World) -> tuple[Shape, str]:
+    """Shape and fingerprint of the data, known on every process, once all have found that they run the same."""
+    mine, mark = None, ""
     if data is not None:
         assert preprocessor is not None
         tests = len(data.test.X) if data.test else 0
         mine = Shape(len(data.train.X), tests, data.train.X.shape[1], preprocessor.num_outputs)
-    shape = Shape(**json.loads(world.share(json.dumps(dataclasses.asdict(mine)) if mine else "")))
+        mark = data.fingerprint()
+    first = world.gather(json.dumps([dataclasses.asdict(mine), mark] if mine else None))[0]
+    values, shared_mark = json.loads(first)
+    shape = Shape(**values)
     # Threads may differ from machine to machine; everything else is the mathematics.
-    same = dataclasses.replace(config, threads=None, device="")
+    same = dataclasses.replace(config, threads=None, device="", data="")
     world.agree(
         {
             "version": __version__,
             "torch": torch.__version__,
             "configuration": hashlib.sha256(to_toml(same).encode()).hexdigest()[:16],
             "shape of the data": dataclasses.astuple(mine or shape),
+            "SHA-256 of the data": mark or shared_mark,
         }
     )
     _check_shards(world.num_shards, shape)
-    return shape
+    return shape, shared_mark
 
 
 def _check_shards(num_shards: int, shape: Shape) -> None:

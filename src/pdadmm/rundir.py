@@ -5,20 +5,23 @@ history.jsonl       one JSON object an epoch, keys in `pdadmm.history.KEYS`
 model.safetensors   the network and its preprocessing
 summary.json        how the run ended, on what machine, in what time
 plot.png            the run as curves, where matplotlib is installed
+checkpoints/        what is needed to go on, see `pdadmm.checkpoint`
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from pdadmm.errors import StorageError, UserError
+from pdadmm.errors import DamageError, StorageError, UserError
 from pdadmm.history import Row
 
 CONFIG_FILE = "config.toml"
@@ -26,6 +29,7 @@ HISTORY_FILE = "history.jsonl"
 MODEL_FILE = "model.safetensors"
 SUMMARY_FILE = "summary.json"
 PLOT_FILE = "plot.png"
+CHECKPOINTS = "checkpoints"
 _LOCK_FILE = ".lock"
 _FILES = (CONFIG_FILE, HISTORY_FILE, MODEL_FILE, SUMMARY_FILE, PLOT_FILE)
 
@@ -74,15 +78,22 @@ def _remove_empty(directories: list[Path]) -> None:
 
 
 class RunDirectory:
-    """A directory held by one run; use it as a context manager."""
+    """A directory held by one run; use it as a context manager.
 
-    def __init__(self, path: Path, overwrite: bool = False) -> None:
+    `resume` takes a directory that holds a run, `overwrite` one that may.
+    """
+
+    def __init__(self, path: Path, overwrite: bool = False, resume: bool = False) -> None:
         self.path = path
-        self._overwrite = overwrite
+        self._overwrite, self._resume = overwrite, resume
         self._lock: IO[str] | None = None
         self._created: list[Path] = []
+        self._history_hash = hashlib.sha256()
+        self._history_bytes = 0
 
     def __enter__(self) -> Self:
+        if self._resume and not (self.path / CONFIG_FILE).is_file():
+            raise UserError(f"{self.path} holds no run to resume: it has no {CONFIG_FILE}")
         self._created = make_directory(self.path)
         try:
             self._lock = self._locked()
@@ -90,10 +101,11 @@ class RunDirectory:
             _remove_empty(self._created)
             raise UserError(f"cannot use {self.path} as run directory: {error.strerror}") from None
         used = self._used()
-        if used and not self._overwrite:
+        if used and not (self._overwrite or self._resume):
             self._release()
             raise UserError(
-                f"the run directory {self.path} already holds a run ({used[0]}); choose another --out, or --overwrite"
+                f"the run directory {self.path} already holds a run ({used[0]}); choose another --out, or --overwrite, "
+                f"or go on with it by --resume"
             )
         return self
 
@@ -112,7 +124,7 @@ class RunDirectory:
         return lock
 
     def _used(self) -> list[str]:
-        return [name for name in _FILES if (self.path / name).exists()]
+        return [name for name in (*_FILES, CHECKPOINTS) if (self.path / name).exists()]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -127,9 +139,23 @@ class RunDirectory:
 
     def begin(self, config: str) -> None:
         """Clear away the run before, which is kept until this one can no longer be refused, and write config.toml."""
-        for name in self._used():
-            (self.path / name).unlink()
+        with storing(self.path):
+            for name in self._used():
+                if name == CHECKPOINTS:
+                    shutil.rmtree(self.path / name)
+                else:
+                    (self.path / name).unlink()
         self.write_text(CONFIG_FILE, config)
+
+    def go_on(self, config: str, history_bytes: int) -> None:
+        """Take the run up again after so many bytes of its history; its results stay until there are new ones."""
+        path = self.path / HISTORY_FILE
+        self.write_text(CONFIG_FILE, config)
+        with storing(path):
+            if path.exists():
+                os.truncate(path, history_bytes)
+                self._history_hash = hashlib.sha256(path.read_bytes())
+        self._history_bytes = history_bytes
 
     def write_text(self, name: str, text: str) -> None:
         """Put a text file into the directory, whole or not at all."""
@@ -137,17 +163,48 @@ class RunDirectory:
 
     def append_row(self, row: Row) -> None:
         """Append one line to the history; a line that does not fit is taken back."""
-        path = self.path / HISTORY_FILE
-        size = path.stat().st_size if path.exists() else 0
+        path, line = self.path / HISTORY_FILE, (json.dumps(row) + "\n").encode()
         try:
-            with storing(path), path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            with storing(path), path.open("ab") as file:
+                file.write(line)
         except (StorageError, KeyboardInterrupt):
-            if size:
-                os.truncate(path, size)
+            if self._history_bytes:
+                os.truncate(path, self._history_bytes)
             else:
                 path.unlink(missing_ok=True)
             raise
+        self._history_hash.update(line)
+        self._history_bytes += len(line)
+
+    def history_mark(self) -> tuple[int, str]:
+        """Flush the history to the disk; its length and SHA-256 as they are now."""
+        path = self.path / HISTORY_FILE
+        with storing(path), path.open("rb") as file:
+            os.fsync(file.fileno())
+        return self._history_bytes, self._history_hash.hexdigest()
+
+    def check_history(self, size: int, sha256: str) -> None:
+        """Find out whether the history begins with what it was at a mark."""
+        path = self.path / HISTORY_FILE
+        try:
+            with path.open("rb") as file:
+                found = file.read(size)
+        except OSError as error:
+            raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+        if len(found) < size or hashlib.sha256(found).hexdigest() != sha256:
+            raise DamageError(f"{path} does not begin with the {size} bytes it had then")
+
+
+def is_in_use(path: Path) -> bool:
+    """True while a run holds the directory."""
+    try:
+        with (path / _LOCK_FILE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def read_history(run: Path) -> list[Row]:

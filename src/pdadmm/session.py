@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from pdadmm import growth
+from pdadmm.checkpoint.manifest import Manifest, Progress
 from pdadmm.config import Config
 from pdadmm.engine.core import Engine
 from pdadmm.engine.problem import Problem
@@ -30,6 +31,7 @@ class Session:
     num_test: int
     theory: Theory
     stages: list[growth.Stage]
+    epoch: int = 0
     objective: float = math.nan
     least_drop: float = math.inf
     layers: int = 0
@@ -50,7 +52,33 @@ class Session:
         # The next iteration is compared at its own, lower ridge.
         factor = self.ridge(epoch + 1) / ridge if ridge else 1.0
         self.objective = value - (1 - factor) * sum(report.ridge for report in reports)
+        self.epoch = epoch
         return row, reports
+
+    def progress(self) -> Progress:
+        """All that a checkpoint must hold besides the layers."""
+        return Progress(
+            objective=self.objective,
+            least_drop=self.least_drop if math.isfinite(self.least_drop) else None,
+            layers=self.engine.present_layers,
+            stages=[(stage.epoch, list(stage.layers)) for stage in self.stages],
+            fresh_outputs=self.engine.fresh_outputs,
+        )
+
+    def resume(self, saved: Manifest, changed: bool) -> None:
+        """Go on after the epoch of a checkpoint, which the engine has restored.
+
+        Where options were `changed`, L_rho is another function: a new certificate begins.
+        """
+        progress = saved.progress
+        self.epoch, self.layers = saved.epoch, len(progress.layers) - 1
+        if changed:
+            self.engine.finish()
+            self.objective = objective(self.engine.begin_stage(self.ridge(self.epoch + 1)), self.theory.weights)
+            return
+        assert progress.objective is not None
+        self.objective = progress.objective
+        self.least_drop = math.inf if progress.least_drop is None else progress.least_drop
 
     def _convergence(self, reports: list[LayerReport], value: float) -> Row:
         """Residuals, the certificate and, where it is defined, the paper's bound."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import resource
 from typing import Any
@@ -52,6 +53,8 @@ def summarise(result: Result, data: Dataset) -> dict[str, Any]:
             }
             for usage in result.usage
         ],
+        "resumed_from": result.resumed_from,
+        "checkpoints": dataclasses.asdict(result.checkpoints) if result.checkpoints else None,
         "environment": {
             "pdadmm": __version__,
             "torch": torch.__version__,

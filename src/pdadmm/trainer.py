@@ -10,21 +10,23 @@ from dataclasses import dataclass
 
 import torch
 
+from pdadmm.checkpoint.keeper import Keeper, Snapshot
+from pdadmm.checkpoint.saver import Cost, total_cost
 from pdadmm.config import Config
 from pdadmm.data import Dataset, load_data
 from pdadmm.engine.core import Usage
 from pdadmm.engine.world import LocalWorld, World
-from pdadmm.errors import UserError
+from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import Row
 from pdadmm.math.losses import is_regression
 from pdadmm.model import Model
 from pdadmm.observer import Observer
-from pdadmm.prepare import prepare
+from pdadmm.prepare import Prepared, prepare
 
 STATUS = {
     "converged": "residual and change fell below the tolerance; lower --tolerance to go on",
     "completed": "all epochs were run; if the objective is still falling, raise --epochs",
-    "interrupted": "stopped on request after a whole iteration; the model is that of the last row",
+    "interrupted": "stopped on request after a whole iteration; pdadmm train --resume goes on",
 }
 """Why a run may end, and what to do then."""
 
@@ -38,6 +40,10 @@ class Result:
     status: str
     config: Config
     usage: list[Usage]
+    checkpoints: Cost | None
+    """What saving the run has cost, where it was saved."""
+    resumed_from: int | None
+    """The epoch it went on from, where it was resumed."""
 
     def __repr__(self) -> str:
         return f"Result({self.status} after {self.history[-1]['epoch']} epochs, {self.model!r})"
@@ -77,33 +83,80 @@ def train(config: Config, data: Dataset, observer: Observer | None = None) -> Re
     return result
 
 
-def train_in(world: World, config: Config, data: Dataset | None, observer: Observer) -> Result | None:
-    """The same as one process of a run; the result is on the first one only. `data` may be None in between."""
-    session, preprocessor = prepare(config.resolved(), data, observer, world)
+def train_in(
+    world: World, config: Config, data: Dataset | None, observer: Observer, keeper: Keeper | None = None
+) -> Result | None:
+    """The same as one process of a run; the result is on the first one only. `data` may be None in between.
+
+    With a `keeper` the run is saved from time to time, and resumed if the keeper has something to resume from.
+    """
+    prepared = prepare(config.resolved(), data, observer, world, keeper.source if keeper else None)
     del data
+    session, saved = prepared.session, prepared.saved
     history: list[Row] = []
-    status = "completed"
-    for epoch in range(1, session.config.epochs + 1):
+    if saved is not None:
+        history = observer.on_resume(session.epoch, saved.manifest.history.bytes)
+    if keeper is not None:
+        keeper.resumed(session.epoch)
+    try:
+        status = _loop(world, prepared, history, observer, keeper)
+    except DivergenceError as error:
+        raise _with_way_back(error, keeper) from None
+    session.engine.finish()
+    network, usage = session.engine.network(), session.engine.usage()
+    cost = total_cost(world, keeper.saver.cost) if keeper else None
+    if world.stage or world.shard:
+        return None
+    assert prepared.preprocessor is not None
+    model = Model(network, prepared.preprocessor)
+    resumed_from = saved.manifest.epoch if saved else None
+    return Result(model, history, status, session.config, usage, cost, resumed_from)
+
+
+def _loop(world: World, prepared: Prepared, history: list[Row], observer: Observer, keeper: Keeper | None) -> str:
+    """Iterate to the end; returns why it ended."""
+    session, status = prepared.session, "completed"
+    epochs, tiling = session.config.epochs, session.engine.tiling
+
+    def snapshot() -> Snapshot:
+        state, progress = session.engine.saved_state(), session.progress()
+        return Snapshot(session.epoch, progress, state, tiling.rows, prepared.fingerprint, tiling.num_samples)
+
+    for epoch in range(session.epoch + 1, epochs + 1):
         row, reports = session.iterate(epoch)
+        is_first = world.stage == world.shard == 0
+        due = keeper is not None and is_first and keeper.is_due(epoch)
+        writing = keeper is not None and keeper.saver.is_writing
+        should_stop, due, writing = _anywhere(world, observer.should_stop(), due, writing)
         if session.is_converged(reports):
             status = "converged"
-        elif _anyone(world, observer.should_stop()):
+        elif should_stop:
             status = "interrupted"
-        last = status != "completed" or epoch == session.config.epochs
+        last = status != "completed" or epoch == epochs
         session.add_evaluations(row, last)
         history.append(row)
         observer.on_row(row)
+        if keeper is not None:
+            keeper.after_epoch(snapshot, due, writing, last)
         if last:
             break
-    session.engine.finish()
-    network, usage = session.engine.network(), session.engine.usage()
-    if world.stage or world.shard:
-        return None
-    assert preprocessor is not None
-    return Result(Model(network, preprocessor), history, status, session.config, usage)
+    return status
 
 
-def _anyone(world: World, flag: bool) -> bool:
-    """True on every process if it is true on one."""
-    count = torch.tensor([float(flag)], dtype=torch.float64)
-    return bool(world.sum_over_shards(world.sum_over_stages(count)) > 0)
+def _with_way_back(error: DivergenceError, keeper: Keeper | None) -> DivergenceError:
+    """All processes have found the same; what they had saved before is made to count."""
+    if keeper is None:
+        return error
+    keeper.finish()
+    if keeper.last_epoch is None:
+        return error
+    return DivergenceError(
+        f"{error}; the checkpoint of epoch {keeper.last_epoch} is kept: pdadmm train --resume {keeper.saver.run} "
+        f"--allow-changes goes on from it with other options"
+    )
+
+
+def _anywhere(world: World, *flags: bool) -> list[bool]:
+    """Each flag, true on every process if it is true on one."""
+    counts = torch.tensor(flags, dtype=torch.float64)
+    return [count > 0 for count in world.sum_over_shards(world.sum_over_stages(counts)).tolist()]

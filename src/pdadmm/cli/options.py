@@ -60,9 +60,10 @@ def _add_flag(section: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -
     )
 
 
-def config_from(arguments: argparse.Namespace) -> Config:
-    """The configuration that the flags, the file and the preset make together."""
-    values: dict[str, Any] = dict(PRESETS[arguments.preset]) if arguments.preset else {}
+def config_from(arguments: argparse.Namespace, base: Config | None = None) -> Config:
+    """The configuration that the flags, the file and the preset make together, upon that of a run to resume."""
+    values: dict[str, Any] = base.to_mapping() if base is not None else {}
+    values |= PRESETS[arguments.preset] if arguments.preset else {}
     if arguments.config is not None:
         from_file = read_toml(arguments.config)
         Config.from_mapping(from_file, str(arguments.config))  # a mistake in the file is named as the file's

@@ -20,12 +20,22 @@ class Progress:
         self._quiet = quiet or sys.stderr is None  # closed by the shell
         self._began = time.monotonic()
         self._last_line = 0.0
+        self._first = 0
         self._seen: Row = {}
         self._bar: Any = None
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=epochs, unit="epoch", dynamic_ncols=True, file=sys.stderr)
+
+    def resume(self, epoch: int, history_bytes: int) -> list[Row]:
+        """The run goes on after an epoch; the rows before it are not shown again."""
+        self._first = epoch
+        if self._bar is not None:
+            self._bar.update(epoch)
+            self._bar.initial = epoch
+        self.note(f"going on after epoch {epoch}")
+        return []
 
     def row(self, row: Row) -> None:
         """Show a new row; scores that it does not have are those of the last one that did."""
@@ -37,10 +47,11 @@ class Progress:
             self._bar.update()
             return
         now = time.monotonic()
+        done, left = row["epoch"] - self._first, self._epochs - row["epoch"]
         if row["epoch"] in (1, self._epochs) or now - self._last_line >= LINE_SECONDS:
             self._last_line = now
-            left = (now - self._began) / row["epoch"] * (self._epochs - row["epoch"])
-            _print(f"epoch {row['epoch']}/{self._epochs}  {self._text()}  {left:.0f} s left")
+            seconds = (now - self._began) / done * left
+            _print(f"epoch {row['epoch']}/{self._epochs}  {self._text()}  {seconds:.0f} s left")
 
     def note(self, text: str) -> None:
         """A line that stays."""

@@ -13,16 +13,15 @@ from typing import Any
 
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.progress import Progress
-from pdadmm.config import Config, to_toml
-from pdadmm.data import Dataset
-from pdadmm.engine.launch import die_with_launcher, is_worker, launch
+from pdadmm.config import Config
+from pdadmm.engine.launch import Launch, die_with_launcher, is_restart, is_worker, launch
 from pdadmm.engine.world import LocalWorld, World
-from pdadmm.observer import Observer, silent
+from pdadmm.errors import UserError
+from pdadmm.observer import Observer
 from pdadmm.plan import format_bytes
 from pdadmm.prepare import check_run, holds_data
-from pdadmm.rundir import MODEL_FILE, PLOT_FILE, SUMMARY_FILE, RunDirectory
-from pdadmm.summary import summarise
-from pdadmm.trainer import Result, load_for, train_in
+from pdadmm.run import Place, carry_out, read_config
+from pdadmm.trainer import load_for
 
 INTERRUPTED = 130
 
@@ -32,6 +31,12 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("train", help="train a network and write a run directory")
     add_output_flags(parser, "run directory (default: runs/DATA-TIME)")
     parser.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
+    parser.add_argument(
+        "--resume", type=Path, metavar="RUN", help="go on with the run in this directory, from its last checkpoint"
+    )
+    parser.add_argument(
+        "--allow-changes", action="store_true", help="with --resume: also with options that change what is computed"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress and no notes")
     add_config_flags(parser)
     parser.set_defaults(run=run)
@@ -40,8 +45,9 @@ def add_parser(commands: Any) -> None:
 class _StopRequest:
     """Ctrl-C or SIGTERM asks the run to end after the iteration; a second one ends it at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, speaks: bool) -> None:
         self.asked = False
+        self._speaks = speaks
 
     def __enter__(self) -> _StopRequest:
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -55,13 +61,14 @@ class _StopRequest:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        # os.write: a handler may interrupt a print.
-        os.write(2, b"stopping after this iteration; once more to stop at once\n")
+        if self._speaks:
+            # os.write: a handler may interrupt a print.
+            os.write(2, b"stopping after this iteration; once more to stop at once\n")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train in this process, as one process of many, or by starting many."""
-    config = config_from(arguments)
+    config = _config(arguments)
     if config.workers * config.shards == 1:
         return _run_in(LocalWorld(), config, arguments)
     if not is_worker():
@@ -72,70 +79,54 @@ def run(arguments: argparse.Namespace) -> int:
     return _run_in(DistributedWorld(config.workers, config.shards, config.timeout), config, arguments)
 
 
+def _config(arguments: argparse.Namespace) -> Config:
+    """What the flags say, or, of a run to resume, what it was begun with and the flags change."""
+    if arguments.resume is None:
+        if arguments.allow_changes:
+            raise UserError("--allow-changes is for --resume")
+        return config_from(arguments)
+    for name in ("out", "overwrite", "config", "preset"):
+        if getattr(arguments, name):
+            raise UserError(f"--resume goes on in its own directory with its own options; --{name} does not go with it")
+    before = read_config(arguments.resume)
+    config = config_from(arguments, before)
+    config.resolved().check_resumes(before.resolved(), arguments.allow_changes)
+    return config
+
+
 def _launch(config: Config, arguments: argparse.Namespace) -> int:
     """Find mistakes once, before any process starts; then start them."""
     data = load_for(config)
     check_run(config.resolved(), data)
-    out = _out(arguments, config)
-    given = [*arguments.argv, "--out", str(out)]
-    return launch(given, config.workers * config.shards, config.threads)
+    given = list(arguments.argv)
+    if arguments.resume is None:
+        given += ["--out", str(_out(arguments, config))]
+    return launch(Launch(given, config.workers * config.shards, config.threads, config.timeout, config.restarts))
 
 
 def _out(arguments: argparse.Namespace, config: Config) -> Path:
-    named: Path | None = arguments.out
+    named: Path | None = arguments.resume or arguments.out
     return named or Path("runs") / f"{Path(config.data).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     """One process's part; the first one speaks and writes for all."""
     data = load_for(config) if holds_data(world) else None
-    with _StopRequest() as stop:
-        if world.stage or world.shard:
-            observer = silent()
-            observer.should_stop = lambda: stop.asked
-            train_in(world, config, data, observer)
-            world.close()
-            return 0
-        assert data is not None
-        return _run_first(world, config, data, arguments, stop)
-
-
-def _run_first(world: World, config: Config, data: Dataset, arguments: argparse.Namespace, stop: _StopRequest) -> int:
-    """Train, with progress; every file is written whole."""
+    is_first = world.stage == world.shard == 0
     out = _out(arguments, config)
-    with RunDirectory(out, arguments.overwrite) as directory:
-        progress = Progress(config.epochs, arguments.quiet)
-        begun = False
-
-        def on_row(row: dict[str, Any]) -> None:
-            nonlocal begun
-            if not begun:
-                directory.begin(to_toml(config.resolved()))
-                begun = True
-            directory.append_row(row)
-            progress.row(row)
-
+    place = Place(out, arguments.overwrite, arguments.resume is not None, arguments.allow_changes, is_restart())
+    with _StopRequest(speaks=is_first) as stop:
+        progress = Progress(config.epochs, arguments.quiet or not is_first)
+        observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.asked)
         try:
-            result = train_in(world, config, data, Observer(on_row, progress.note, lambda: stop.asked))
+            summary = carry_out(world, config, data, place, observer)
         finally:
             progress.close()
-        assert result is not None
-        summary = summarise(result, data)
-        _store(directory, result, summary, progress)
     world.close()
+    if summary is None:
+        return 0
     _print_summary(summary, out, arguments.json)
-    return INTERRUPTED if result.status == "interrupted" else 0
-
-
-def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], progress: Progress) -> None:
-    result.model.save(directory.path / MODEL_FILE)
-    directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
-    try:
-        from pdadmm.plot import plot_run
-    except ImportError:
-        progress.note(f"no {PLOT_FILE}: it needs pip install 'pdadmm[plot]'")
-    else:
-        plot_run(result.history, directory.path / PLOT_FILE)
+    return INTERRUPTED if summary["status"] == "interrupted" else 0
 
 
 def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:

@@ -25,7 +25,6 @@ from pdadmm.engine.world import Bounds, Traffic
 from pdadmm.errors import LostWorkerError, UserError
 
 PROTOCOL = 1
-_NOTE_BYTES = 4096
 _KINDS = {"p": 0, "m": 1}
 _MAX_CHUNKS = 1024
 _SEQUENCES = 512  # far more arrays than can be under way at once
@@ -143,7 +142,7 @@ class DistributedWorld:
     def agree(self, notes: Mapping[str, object]) -> None:
         """Refuse, on every process alike, to go on with processes that run something else."""
         text = json.dumps({"protocol": PROTOCOL, **notes}, sort_keys=True)
-        everyone = [json.loads(note) for note in self._gather_texts(text)]
+        everyone = [json.loads(note) for note in self.gather(text)]
         for rank, theirs in enumerate(everyone):
             for key, value in everyone[0].items():
                 if theirs.get(key) != value:
@@ -152,9 +151,17 @@ class DistributedWorld:
                     error.everywhere = True
                     raise error
 
-    def share(self, text: str) -> str:
-        """What rank 0 says, on every process."""
-        return self._gather_texts(text if self.rank == 0 else "")[0]
+    def gather(self, text: str) -> list[str]:
+        """Everyone's text, as bytes: nothing is pickled."""
+        content = bytearray(text.encode())
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+        with self.traffic.waiting(), _in_touch("comparing notes with the other processes"):
+            dist.all_gather(sizes, torch.tensor([len(content)]))
+            longest = max(int(size) for size in sizes)
+            parts = [torch.empty(max(1, longest), dtype=torch.uint8) for _ in sizes]
+            mine = torch.frombuffer(content.ljust(max(1, longest), b"\0"), dtype=torch.uint8)
+            dist.all_gather(parts, mine)
+        return [bytes(part[: int(size)].tolist()).decode() for part, size in zip(parts, sizes, strict=True)]
 
     def sum_over_shards(self, total: Tensor) -> Tensor:
         """Gather and add in the order of the tree."""
@@ -208,14 +215,3 @@ class DistributedWorld:
 
     def _rank_of(self, stage: int) -> int:
         return stage * self.num_shards + self.shard
-
-    def _gather_texts(self, text: str) -> list[str]:
-        """Everyone's text, as bytes of fixed length: nothing is pickled."""
-        content = text.encode()
-        assert len(content) <= _NOTE_BYTES
-        mine = torch.zeros(_NOTE_BYTES, dtype=torch.uint8)
-        mine[: len(content)] = torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8)[: len(content)]
-        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-        with self.traffic.waiting(), _in_touch("comparing notes with the other processes"):
-            dist.all_gather(parts, mine)
-        return [bytes(part.tolist()).rstrip(b"\0").decode() for part in parts]

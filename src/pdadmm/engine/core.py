@@ -113,6 +113,11 @@ class Engine:
         return saved
 
     @property
+    def present_layers(self) -> list[int]:
+        """All layers that exist, on whatever stage, counted from 0."""
+        return list(self._layers.present)
+
+    @property
     def fresh_outputs(self) -> int:
         """How often growth has renewed the output layer."""
         return self._layers.fresh_outputs

@@ -2,6 +2,9 @@
 
 Each process is this same program with the same arguments; it finds its rank in the environment, as under torchrun.
 torchelastic is imported here and only when a run has more than one process.
+
+When a process is lost, torchelastic ends the others, and the run starts again with all of them, from its last
+checkpoint. The loop is ours, because only we can tell a lost process from a mistake that would happen again.
 """
 
 from __future__ import annotations
@@ -13,66 +16,108 @@ import signal
 import sys
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
+from pdadmm.errors import LostWorkerError
 from pdadmm.machine import usable_cores
 
 _PR_SET_PDEATHSIG = 1
-_SHUTDOWN_SECONDS = 30
+_ATTEMPT = "PDADMM_ATTEMPT"
 
 
-def launch(arguments: Sequence[str], processes: int, threads: int | None) -> int:
-    """Run `python -m pdadmm ARGUMENTS` in `processes` processes; returns the exit code of the first that failed."""
+@dataclass(frozen=True)
+class Launch:
+    """How the processes of a run are started."""
+
+    arguments: Sequence[str]
+    processes: int
+    threads: int | None
+    timeout: float
+    restarts: int
+
+
+def launch(run: Launch) -> int:
+    """Run `python -m pdadmm ARGUMENTS` in all processes, again if one is lost; returns the run's exit code."""
+    _set_environment(run)
+    for attempt in range(run.restarts + 1):
+        os.environ[_ATTEMPT] = str(attempt)
+        code, event = _start(run)
+        if code != LostWorkerError.exit_code:
+            return code
+        left = run.restarts - attempt
+        print(f"pdadmm: {event}; {_what_now(attempt, run.restarts, left)}", file=sys.stderr, flush=True)
+    return code
+
+
+def _what_now(attempt: int, restarts: int, left: int) -> str:
+    if left:
+        return f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})"
+    return f"no restarts left of {restarts}; pdadmm train --resume goes on from the last checkpoint"
+
+
+def _start(run: Launch) -> tuple[int, str]:
+    """One attempt: its exit code and, where a process was lost, which and how."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     # Its reports repeat in many lines what we say in one.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    _set_environment(processes, threads)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=processes,
+        nproc_per_node=run.processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
-        shutdown_timeout=_SHUTDOWN_SECONDS,
+        # After Ctrl-C or SIGTERM the processes finish an iteration and save; a process that hangs is lost by then.
+        shutdown_timeout=int(2 * run.timeout) + 60,
     )
     try:
-        elastic_launch(config, sys.executable)("-m", "pdadmm", *arguments)
+        elastic_launch(config, sys.executable)("-m", "pdadmm", *run.arguments)
     except ChildFailedError as error:
         return _explain(error)
     except SignalException:
-        return 128 + signal.SIGINT
-    return 0
+        return 128 + signal.SIGINT, ""
+    return 0, ""
 
 
-def _set_environment(processes: int, threads: int | None) -> None:
-    cores = max(1, usable_cores() // processes)
-    os.environ["OMP_NUM_THREADS"] = str(threads or cores)
+def _set_environment(run: Launch) -> None:
+    cores = max(1, usable_cores() // run.processes)
+    os.environ["OMP_NUM_THREADS"] = str(run.threads or cores)
     # Without this, processes of a restarted run dial the addresses of the dead ones.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     # All processes are on this machine; its host name may resolve to an address that is not.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
-def _explain(error: Exception) -> int:
-    """One line where a process was killed; the others have said for themselves what was wrong."""
-    failures: dict[int, Any] = error.failures  # type: ignore[attr-defined]
-    # torchelastic ends the survivors with SIGTERM; whatever was killed otherwise came first.
-    killed = [
-        rank for rank, failure in failures.items() if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
-    ]
-    rank = killed[0] if killed else error.get_first_failure()[0]  # type: ignore[attr-defined]
-    code = int(failures[rank].exitcode)
-    if code < 0:
-        name = signal.Signals(-code).name
-        print(f"pdadmm: error: the process of rank {rank} was killed by {name}", file=sys.stderr)
-        return 5
-    return code
+def _explain(error: Exception) -> tuple[int, str]:
+    """What the processes ended of: one's own reason comes before the loss that the others felt."""
+    codes = {rank: int(failure.exitcode) for rank, failure in error.failures.items()}  # type: ignore[attr-defined]
+    # torchelastic ends the survivors with SIGTERM, or SIGKILL where they do not hear; whatever else came first.
+    own = [code for code in codes.values() if code > 0 and code != LostWorkerError.exit_code]
+    if own:
+        return own[0], ""
+    first = int(error.get_first_failure()[0])  # type: ignore[attr-defined]
+    killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
+    rank = first if codes[first] < 0 or not killed else killed[0]
+    if codes[rank] < 0:
+        return LostWorkerError.exit_code, f"the process of rank {rank} was killed by {_signal_name(-codes[rank])}"
+    return LostWorkerError.exit_code, f"the process of rank {rank} lost touch with another"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def is_restart() -> bool:
+    """True in a process that takes the place of one that was lost, under our launcher or torchrun's --max-restarts."""
+    return any(os.environ.get(name, "0") != "0" for name in (_ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
 
 
 def is_worker() -> bool:

@@ -79,13 +79,14 @@ class World(Protocol):
     num_stages: int
     shard: int
     num_shards: int
+    local_processes: int
     traffic: Traffic
 
     def agree(self, notes: Mapping[str, object]) -> None:
         """Refuse, on every process alike, to go on with processes that run something else."""
 
-    def share(self, text: str) -> str:
-        """What the first process says, on every process."""
+    def gather(self, text: str) -> list[str]:
+        """What every process says, in the order of ranks, on every process."""
 
     def sum_over_shards(self, total: Tensor) -> Tensor:
         """The sum of the shards' totals, in the order of the tree, the same bits on all of them."""
@@ -119,6 +120,7 @@ class LocalWorld:
     num_stages = 1
     shard = 0
     num_shards = 1
+    local_processes = 1
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -126,9 +128,9 @@ class LocalWorld:
     def agree(self, notes: Mapping[str, object]) -> None:
         """Nobody to disagree."""
 
-    def share(self, text: str) -> str:
-        """Nobody to tell."""
-        return text
+    def gather(self, text: str) -> list[str]:
+        """Nobody else."""
+        return [text]
 
     def sum_over_shards(self, total: Tensor) -> Tensor:
         """Already whole."""

@@ -52,6 +52,12 @@ class Tiling:
         return max(by_samples, 1 << (self.num_shards - 1).bit_length())
 
     @property
+    def keeps_bits(self) -> bool:
+        """True where sums over the shards have the bits of one shard."""
+        alone = Tiling(self.num_samples, self.tile_rows)
+        return self.num_shards.bit_count() == 1 and self.num_shards <= alone.num_chunks
+
+    @property
     def rows(self) -> slice:
         """The shard's own rows among all samples."""
         own = self._own_chunks()

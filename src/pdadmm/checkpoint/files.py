@@ -1,0 +1,106 @@
+"""Tensors in files that are hashed while they are written, and never trusted when they are read.
+
+The format is safetensors: a length, a JSON header, the bytes of the tensors. We write it ourselves, because then no
+array has to be copied first; we read it with the library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from pdadmm.errors import DamageError
+
+_NAMES = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.bfloat16: "BF16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+}
+_PIECE = 8 * 2**20
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
+    """Write a file, flush it to the disk, and return its size and SHA-256."""
+    digest = hashlib.sha256()
+    with path.open("wb", buffering=0) as file:
+
+        def put(content: bytes | memoryview) -> None:
+            digest.update(content)
+            written = 0
+            while written < len(content):  # a raw write may take only a part
+                written += file.write(content[written:])
+
+        put(_header(tensors))
+        for tensor in tensors.values():
+            content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            for start in range(0, len(content), _PIECE):
+                put(content[start : start + _PIECE])
+        os.fsync(file.fileno())
+        return file.tell(), digest.hexdigest()
+
+
+def _header(tensors: Mapping[str, Tensor]) -> bytes:
+    entries, offset = {}, 0
+    for name, tensor in tensors.items():
+        end = offset + tensor.numel() * tensor.element_size()
+        entries[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
+    return len(header).to_bytes(8, "little") + header
+
+
+def digest_on_disk(path: Path) -> str:
+    """The SHA-256 of a file as the disk has it, not as the cache remembers it, where the system can be told so."""
+    with path.open("rb", buffering=0) as file:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_file(path: Path, size: int, sha256: str) -> None:
+    """Find out whether a file is the one that was written."""
+    check_regular(path)
+    try:
+        if path.stat().st_size != size:
+            raise DamageError(f"{path} has {path.stat().st_size} bytes instead of {size}")
+        with path.open("rb", buffering=0) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+    if found != sha256:
+        raise DamageError(f"{path} has been changed: its SHA-256 is {found[:16]}… instead of {sha256[:16]}…")
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is not a plain file: opening a pipe would wait forever."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        raise DamageError(f"{path} is missing") from None
+    except OSError as error:
+        raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise DamageError(f"{path} is not a plain file")
+
+
+def read_rows(path: Path, name: str, rows: slice | None) -> Tensor | None:
+    """One tensor of a file that has been checked, or these rows of it; None if the file has no such tensor."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            if name not in file.keys():  # noqa: SIM118 - not a mapping
+                return None
+            tensor: Tensor = file.get_tensor(name) if rows is None else file.get_slice(name)[rows]
+            return tensor
+    except (SafetensorError, OSError) as error:
+        raise DamageError(f"{path} cannot be read: {error}") from None

@@ -1,0 +1,173 @@
+"""The manifest of a checkpoint: what it holds, for which run, and how to tell that it is whole.
+
+It is JSON and ends with the SHA-256 of all before it, so an edited manifest is as visible as an edited file. Nothing in
+it is believed before that, and no name in it leads out of its directory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pdadmm.checkpoint.files import check_file, check_regular
+from pdadmm.errors import DamageError
+
+FORMAT = "pdadmm-checkpoint"
+VERSION = 1
+MANIFEST_FILE = "manifest.json"
+_LARGEST = 2**26  # bytes of a manifest; thousands of layers and shards need a fraction of it
+_FILE_NAME = re.compile(r"layer-\d{3,}-shard-\d{2,}\.safetensors")
+_DIRECTORY_NAME = re.compile(r"epoch-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One layer's variables, of the samples `first_row` to `first_row + rows`."""
+
+    name: str
+    layer: int
+    first_row: int
+    rows: int
+    bytes: int
+    sha256: str
+
+    @staticmethod
+    def file_name(layer: int, shard: int) -> str:
+        """The name of a layer's file; both are counted from 0 and named from 1."""
+        return f"layer-{layer + 1:03d}-shard-{shard + 1:02d}.safetensors"
+
+
+@dataclass(frozen=True)
+class HistoryMark:
+    """How long history.jsonl was, and its SHA-256 up to there."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the schedule and the certificate stand.
+
+    `layers` are those that exist, counted from 0, the output layer last; `stages` the growth to come, as (epoch,
+    hidden layers). A number that is infinite is None.
+    """
+
+    objective: float | None
+    least_drop: float | None
+    layers: list[int]
+    stages: list[tuple[int, list[int]]]
+    fresh_outputs: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything of a checkpoint that is not in its tensors."""
+
+    epoch: int
+    pdadmm: str
+    torch: str
+    config: dict[str, Any]
+    data: str
+    num_samples: int
+    progress: Progress
+    history: HistoryMark
+    files: list[FileEntry]
+
+    def to_bytes(self) -> bytes:
+        """The file, sealed."""
+        values = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
+        return _text({**values, "sha256": _seal(values)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: Path) -> Self:
+        """Read back what `to_bytes` made, and nothing else."""
+        try:
+            values = json.loads(content)
+            as_written = _text(values) == content
+            if values.pop("sha256") != _seal(values) or not as_written:
+                raise DamageError(f"{path} has been changed: it does not match its own SHA-256")
+            if (values.pop("format"), values.pop("version")) != (FORMAT, VERSION):
+                raise DamageError(f"{path} is of another format or version than {FORMAT} {VERSION}")
+            values["progress"] = Progress(**values["progress"])
+            values["history"] = HistoryMark(**values["history"])
+            values["files"] = [FileEntry(**entry) for entry in values["files"]]
+            manifest = cls(**values)
+            manifest._check()
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DamageError(f"{path} is not a manifest: {type(error).__name__}") from None
+        return manifest
+
+    def _check(self) -> None:
+        """The seal keeps out accidents; this keeps out what someone sealed who is not us."""
+        counts = [self.epoch, self.num_samples, self.history.bytes, self.progress.fresh_outputs]
+        counts += [number for entry in self.files for number in (entry.layer, entry.first_row, entry.rows, entry.bytes)]
+        counts += self.progress.layers
+        counts += [number for epoch, layers in self.progress.stages for number in (epoch, *layers)]
+        texts = [self.pdadmm, self.torch, self.data, self.history.sha256]
+        texts += [text for entry in self.files for text in (entry.name, entry.sha256)]
+        numbers = [value for value in (self.progress.objective, self.progress.least_drop) if value is not None]
+        if (
+            any(type(count) is not int or count < 0 for count in counts)
+            or any(type(text) is not str for text in texts)
+            or any(type(number) is not float for number in numbers)
+            or type(self.config) is not dict
+            or any(not _FILE_NAME.fullmatch(entry.name) for entry in self.files)
+        ):
+            raise ValueError
+
+
+def _text(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, indent=1).encode() + b"\n"
+
+
+def _seal(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def directory_name(epoch: int) -> str:
+    """`epoch-00000040`."""
+    return f"epoch-{epoch:08d}"
+
+
+def epoch_of(name: str) -> int | None:
+    """The epoch in a directory's name, or None if it is not a checkpoint's."""
+    match = _DIRECTORY_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a checkpoint whose files are there, in their sizes, and no others; hashes are not compared."""
+    path = directory / MANIFEST_FILE
+    if not directory.is_dir() or directory.is_symlink():
+        raise DamageError(f"{directory} is not a directory")
+    check_regular(path)
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise DamageError(f"{path} is too large for a manifest")
+        manifest = Manifest.from_bytes(path.read_bytes(), path)
+        found = {entry.name: entry for entry in directory.iterdir()}
+    except OSError as error:
+        raise DamageError(f"{directory} cannot be read: {error.strerror}") from None
+    if directory_name(manifest.epoch) != directory.name:
+        raise DamageError(f"{directory} holds the checkpoint of epoch {manifest.epoch}")
+    listed = {entry.name: entry for entry in manifest.files}
+    foreign = sorted(set(found) - set(listed) - {MANIFEST_FILE})
+    if foreign:
+        raise DamageError(f"{found[foreign[0]]} does not belong to the checkpoint")
+    for name, entry in listed.items():
+        check_regular(directory / name)
+        if (directory / name).stat().st_size != entry.bytes:
+            raise DamageError(f"{directory / name} is not {entry.bytes} bytes long, as it was")
+    return manifest
+
+
+def check_files(directory: Path, entries: list[FileEntry]) -> None:
+    """Compare the hashes of these files."""
+    for entry in entries:
+        check_file(directory / entry.name, entry.bytes, entry.sha256)

@@ -1,0 +1,175 @@
+"""Which checkpoint a run goes on from: the newest one that every process can verify.
+
+Each process looks only at the files with its own layers and rows, which may be others than it wrote: what is saved by
+layer and shard can be read on any number of workers and shards. Files are verified before a single number is taken
+from them; where one fails anywhere, all processes go back to the checkpoint before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pdadmm.checkpoint.files import read_rows
+from pdadmm.checkpoint.folder import Folder
+from pdadmm.checkpoint.manifest import FileEntry, HistoryMark, Manifest, check_files, read_manifest
+from pdadmm.engine.layers import SAMPLE_VARIABLES, Shapes
+from pdadmm.engine.placement import Placement
+from pdadmm.engine.world import World
+from pdadmm.errors import DamageError
+
+_ROW_WISE = (*SAMPLE_VARIABLES, "message")
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A verified checkpoint as this process needs it; also the engine's source of saved layers."""
+
+    manifest: Manifest
+    folder: Folder
+    rows: slice
+    device: torch.device
+
+    def layer(self, layer: int, shapes: Shapes) -> dict[str, Tensor]:
+        """These variables of a layer, for this process's rows."""
+        return {name: self._shaped(layer, name, shape) for name, shape in shapes.items()}
+
+    def extra(self, layer: int, name: str) -> Tensor | None:
+        """Something saved with a layer, or None if it was not."""
+        parts = [self._part(entry, name) for entry in _entries(self.manifest, layer, self.rows)]
+        found = [part for part in parts if part is not None]
+        if len(found) < len(parts):
+            return None
+        return torch.cat(found) if name in _ROW_WISE else found[0]
+
+    def _shaped(self, layer: int, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Read into memory of our own, file by file."""
+        out: Tensor | None = None
+        filled = 0
+        for entry in _entries(self.manifest, layer, self.rows):
+            part = self._part(entry, name)
+            if part is None or part.shape[1:] != shape[1:] or len(part.shape) != len(shape):
+                found = "none" if part is None else tuple(part.shape)
+                raise DamageError(f"{name} of layer {layer + 1} must have the shape {shape}; {entry.name} has {found}")
+            if out is None:
+                out = torch.empty(shape, dtype=part.dtype, device=self.device)
+            if name not in _ROW_WISE:
+                return out.copy_(part)
+            out[filled : filled + len(part)] = part
+            filled += len(part)
+        assert out is not None
+        return out
+
+    def _part(self, entry: FileEntry, name: str) -> Tensor | None:
+        """This process's rows of one file's tensor."""
+        first = max(self.rows.start, entry.first_row) - entry.first_row
+        last = min(self.rows.stop, entry.first_row + entry.rows) - entry.first_row
+        path = self.folder.directory(self.manifest.epoch) / entry.name
+        return read_rows(path, name, slice(first, last) if name in _ROW_WISE else None)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run may be resumed from.
+
+    `check_history` raises `DamageError` if the history up to a mark is not there; only the first process has it.
+    """
+
+    folder: Folder
+    allow_changes: bool
+    check_history: Callable[[HistoryMark], None] = lambda mark: None
+
+
+def find_newest(
+    world: World,
+    source: Source,
+    placement: Placement,
+    rows: slice,
+    device: torch.device,
+    accept: Callable[[Manifest], None],
+    note: Callable[[str], None],
+) -> SavedRun | None:
+    """The newest checkpoint that every process can verify, or None if none was ever completed.
+
+    `accept` raises `UserError`, on all processes alike, if a checkpoint is of another run.
+    """
+    layers, folder = placement.stages[world.stage], source.folder
+    readable, complaints = _readable(folder, layers, rows, accept)
+    everyone = [json.loads(text) for text in world.gather(json.dumps([sorted(readable), complaints]))]
+    complaints = sorted({(epoch, text) for _, found in everyone for epoch, text in found})
+    common = set.intersection(*(set(epochs) for epochs, _ in everyone))
+    for epoch in sorted(common, reverse=True):
+        problem = _verify(readable[epoch], source, layers, rows)
+        problems = sorted({text for text in world.gather(problem) if text})
+        if not problems:
+            for damaged, text in complaints:
+                back = f"; going back to the checkpoint of epoch {epoch}" if damaged > epoch else ""
+                note(f"{text}{back}")
+            return SavedRun(readable[epoch], folder, rows, device)
+        complaints += [(epoch, text) for text in problems]
+    if complaints:
+        error = DamageError(f"no checkpoint of the run can be used: {'; '.join(text for _, text in complaints)}")
+        error.everywhere = True
+        raise error
+    return None
+
+
+def _readable(
+    folder: Folder, layers: Sequence[int], rows: slice, accept: Callable[[Manifest], None]
+) -> tuple[dict[int, Manifest], list[tuple[int, str]]]:
+    """The checkpoints whose manifest is right and whose files cover these layers and rows; and what is wrong."""
+    readable: dict[int, Manifest] = {}
+    complaints = []
+    for epoch in folder.epochs():
+        try:
+            manifest = read_manifest(folder.directory(epoch))
+            accept(manifest)
+            for layer in _own(manifest, layers):
+                _check_cover(manifest, folder, layer, rows)
+            readable[epoch] = manifest
+        except DamageError as error:
+            complaints.append((epoch, str(error)))
+    return readable, complaints
+
+
+def _verify(manifest: Manifest, source: Source, layers: Sequence[int], rows: slice) -> str:
+    """What is wrong with the files that this process needs, or nothing."""
+    needed = {entry for layer in _own(manifest, layers) for entry in _entries(manifest, layer, rows)}
+    try:
+        check_files(source.folder.directory(manifest.epoch), sorted(needed, key=lambda entry: entry.name))
+        source.check_history(manifest.history)
+    except DamageError as error:
+        return str(error)
+    return ""
+
+
+def _own(manifest: Manifest, layers: Sequence[int]) -> list[int]:
+    """The layers among these that existed."""
+    return [layer for layer in layers if layer in manifest.progress.layers]
+
+
+def _check_cover(manifest: Manifest, folder: Folder, layer: int, rows: slice) -> None:
+    reached = rows.start
+    for entry in _entries(manifest, layer, rows):
+        if entry.first_row > reached:
+            break
+        reached = entry.first_row + entry.rows
+    if reached < rows.stop:
+        raise DamageError(
+            f"{folder.directory(manifest.epoch)} has no file with sample {reached + 1} of layer {layer + 1} "
+            f"(do all hosts share the run directory?)"
+        )
+
+
+def _entries(manifest: Manifest, layer: int, rows: slice) -> list[FileEntry]:
+    """The files of a layer with any of these rows, in order."""
+    overlapping = (
+        entry
+        for entry in manifest.files
+        if entry.layer == layer and entry.first_row < rows.stop and rows.start < entry.first_row + entry.rows
+    )
+    return sorted(overlapping, key=lambda entry: entry.first_row)

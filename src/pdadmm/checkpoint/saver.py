@@ -1,0 +1,180 @@
+"""Saves a run from time to time, beside the computation where memory allows.
+
+    every process     copy the arrays  ->  a thread writes the files, flushes them, reads them back
+                                           |  meanwhile the run goes on
+    all together                           at the end of an iteration all threads have finished:
+                                           tell each other the files, or what went wrong
+    the first process on each file system  write the manifest, rename, then delete the third-newest
+
+Until the rename the epoch does not count as saved. Where there is no room for a copy, the run waits for the writing
+instead. A checkpoint that cannot be written (a full disk) costs a note, not the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pdadmm.checkpoint.files import digest_on_disk, write_tensors
+from pdadmm.checkpoint.folder import Folder
+from pdadmm.checkpoint.manifest import FileEntry, HistoryMark, Manifest
+from pdadmm.engine.layers import SAMPLE_VARIABLES
+from pdadmm.engine.world import World
+from pdadmm.errors import DamageError, StorageError
+from pdadmm.machine import available_memory
+
+_SPARE = 0.5  # of the free memory is left alone when arrays are copied
+_COPIED = (*SAMPLE_VARIABLES, "message")  # these change in place; W, b and the generator's state do not
+
+Layer = dict[str, Tensor]
+
+
+@dataclass
+class Cost:
+    """What saving has cost this process."""
+
+    saved: int = 0
+    failed: int = 0
+    bytes: int = 0
+    blocked_seconds: float = 0.0
+    writing_seconds: float = 0.0
+
+
+class Saver:
+    """Writes the checkpoints of one process, in step with the others."""
+
+    def __init__(self, world: World, folder: Folder, leads: bool, note: Callable[[str], None]) -> None:
+        self._world, self._folder, self._leads, self._note = world, folder, leads, note
+        self._thread: threading.Thread | None = None
+        self._manifest: Manifest | None = None
+        self._entries: list[FileEntry] = []
+        self._problem = ""
+        self.cost = Cost()
+
+    @property
+    def run(self) -> Path:
+        """The run directory."""
+        return self._folder.run
+
+    @property
+    def is_writing(self) -> bool:
+        """True while this process's files are being written."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def is_open(self) -> bool:
+        """True from `begin` to `complete`, on all processes alike."""
+        return self._manifest is not None
+
+    def begin(self, manifest: Manifest, layers: dict[int, Layer], rows: slice, wait: bool) -> None:
+        """Start to save; `manifest` lacks only its files. With `wait`, or without room for a copy, write at once."""
+        assert not self.is_open
+        began = time.perf_counter()
+        if not self.cost.saved + self.cost.failed:
+            self._world.gather("")  # the first process may still be clearing the folder
+        self._manifest, self._entries, self._problem = manifest, [], ""
+        directory = self._folder.saving(manifest.epoch)
+        if not wait and (copied := self._copied(layers)) is not None:
+            self._thread = threading.Thread(target=self._write, args=(directory, copied, rows), daemon=True)
+            self._thread.start()
+        else:
+            self._write(directory, layers, rows)
+        self.cost.blocked_seconds += time.perf_counter() - began
+
+    def _copied(self, layers: dict[int, Layer]) -> dict[int, Layer] | None:
+        """The arrays as they are now, if there is room for them."""
+        arrays = [tensor for layer in layers.values() for name, tensor in layer.items() if name in _COPIED]
+        needed = sum(array.numel() * array.element_size() for array in arrays) * self._world.local_processes
+        free = available_memory()
+        if free is not None and needed > free * _SPARE:
+            return None
+        return {
+            number: {name: tensor.clone() if name in _COPIED else tensor for name, tensor in layer.items()}
+            for number, layer in layers.items()
+        }
+
+    def _write(self, directory: Path, layers: dict[int, Layer], rows: slice) -> None:
+        """Write this process's files; what goes wrong is told by `complete`."""
+        began = time.perf_counter()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            while layers:
+                number, tensors = layers.popitem()  # so that a copy's memory is given back as it is written
+                name = FileEntry.file_name(number, self._world.shard)
+                size, sha256 = write_tensors(directory / name, tensors)
+                if digest_on_disk(directory / name) != sha256:
+                    raise DamageError(f"{directory / name} did not read back as it was written")
+                entry = FileEntry(name, number, rows.start, rows.stop - rows.start, size, sha256)
+                self._entries.append(entry)
+        except (OSError, DamageError) as error:
+            strerror = error.strerror if isinstance(error, OSError) else None
+            self._problem = strerror or str(error)
+        finally:
+            self.cost.writing_seconds += time.perf_counter() - began
+
+    def complete(self) -> int | None:
+        """With all others, once their files are written: make the checkpoint count. Its epoch, if it could be done."""
+        assert self._manifest is not None
+        began = time.perf_counter()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        manifest, self._manifest = self._manifest, None
+        problem = self._complete(manifest)
+        self.cost.blocked_seconds += time.perf_counter() - began
+        if problem:
+            self.cost.failed += 1
+            self._note(f"the checkpoint of epoch {manifest.epoch} could not be written: {problem}; the run goes on")
+            return None
+        self.cost.saved += 1
+        return manifest.epoch
+
+    def _complete(self, manifest: Manifest) -> str:
+        """What went wrong anywhere, or nothing."""
+        mine = {
+            "files": [dataclasses.asdict(entry) for entry in self._entries],
+            "problem": self._problem,
+            "history": dataclasses.asdict(manifest.history),
+        }
+        everyone = [json.loads(text) for text in self._world.gather(json.dumps(mine))]
+        problem = next((part["problem"] for part in everyone if part["problem"]), "")
+        if self._leads and not problem:
+            files = [FileEntry(**entry) for part in everyone for entry in part["files"]]
+            files = self._on_this_disk(manifest.epoch, files)
+            history = HistoryMark(**everyone[0]["history"])  # the first process has the history
+            try:
+                self._folder.complete(dataclasses.replace(manifest, files=files, history=history))
+            except StorageError as error:
+                problem = str(error)
+        self.cost.bytes = sum(entry.bytes for entry in self._entries)
+        problem = next((text for text in self._world.gather(problem) if text), "")
+        if self._leads:
+            if problem:
+                self._folder.drop(manifest.epoch)
+            else:
+                self._folder.prune()
+        return problem
+
+    def _on_this_disk(self, epoch: int, files: list[FileEntry]) -> list[FileEntry]:
+        """The files that processes with this file system wrote; the others have a manifest of their own."""
+        return sorted(
+            (entry for entry in files if (self._folder.saving(epoch) / entry.name).exists()),
+            key=lambda entry: (entry.layer, entry.first_row),
+        )
+
+
+def total_cost(world: World, cost: Cost) -> Cost:
+    """The dearest process's times and the bytes of all, on every process."""
+    table = torch.zeros(world.num_stages, world.num_shards, 3, dtype=torch.float64)
+    table[world.stage, world.shard] = torch.tensor([cost.bytes, cost.blocked_seconds, cost.writing_seconds])
+    values = world.sum_over_shards(world.sum_over_stages(table)).reshape(-1, 3)
+    most = values.max(0).values.tolist()
+    return Cost(cost.saved, cost.failed, int(values[:, 0].sum()), most[1], most[2])

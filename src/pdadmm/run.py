@@ -1,0 +1,228 @@
+"""A run in a directory: begin it, resume it, record it, save it, store what it came to.
+
+Every process of a run comes through here. The first one writes the history and the results; on each file system that
+the processes use, the first process there holds the directory and completes the checkpoints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pdadmm import errors
+from pdadmm.checkpoint.folder import Folder
+from pdadmm.checkpoint.keeper import Keeper
+from pdadmm.checkpoint.manifest import HistoryMark
+from pdadmm.checkpoint.restore import Source
+from pdadmm.checkpoint.saver import Saver
+from pdadmm.config import Config, read_toml, to_toml
+from pdadmm.data import Dataset
+from pdadmm.engine.world import World
+from pdadmm.errors import PdadmmError, UserError
+from pdadmm.history import Row
+from pdadmm.observer import Observer
+from pdadmm.rundir import (
+    CONFIG_FILE,
+    HISTORY_FILE,
+    MODEL_FILE,
+    PLOT_FILE,
+    SUMMARY_FILE,
+    RunDirectory,
+    make_directory,
+    storing,
+)
+from pdadmm.summary import summarise
+from pdadmm.trainer import Result, train_in
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run lives, and what may already be there."""
+
+    path: Path
+    overwrite: bool = False
+    resume: bool = False
+    allow_changes: bool = False
+    again: bool = False
+    """These processes replace ones that were lost: go on with their run, if they had begun it."""
+
+
+def read_config(run: Path) -> Config:
+    """The configuration of a run."""
+    path = run / CONFIG_FILE
+    if not path.is_file():
+        raise UserError(f"{run} holds no run: it has no {CONFIG_FILE}")
+    return Config.from_mapping(read_toml(path), str(path))
+
+
+def carry_out(
+    world: World, config: Config, data: Dataset | None, place: Place, observer: Observer
+) -> dict[str, Any] | None:
+    """Run to the end as one process; the summary is on the first one only."""
+    with ExitStack() as stack:
+        leads = _leads(world, place.path)
+        place = _settled(world, place, config)
+        directory = RunDirectory(place.path, place.overwrite, place.resume)
+        with _together(world):
+            if leads:
+                stack.enter_context(directory)
+            _check_can_go_on(place)
+        scribe = _Scribe(directory if leads else None, Folder(place.path), config, _is_first(world), observer)
+        keeper = Keeper(
+            config.resolved(),
+            Saver(world, scribe.folder, leads, observer.on_note),
+            scribe.source(place) if place.resume else None,
+            scribe.history_mark,
+        )
+        result = train_in(world, config, data, scribe.observer(), keeper)
+        if result is None:
+            return None
+        assert data is not None
+        summary = summarise(result, data)
+        _store(directory, result, summary, observer)
+        return summary
+
+
+def _is_first(world: World) -> bool:
+    return world.stage == world.shard == 0
+
+
+def _settled(world: World, place: Place, config: Config) -> Place:
+    """A run that starts again resumes its directory if the run there is its own, and else begins as it was told to.
+
+    A run of the same configuration counts as its own: it has the same trajectory.
+    """
+    if not place.again or place.resume:
+        return place
+    own = _is_own(place.path, config)
+    if all(json.loads(text) for text in world.gather(json.dumps(own))):
+        return dataclasses.replace(place, resume=True)
+    return dataclasses.replace(place, overwrite=place.overwrite or own)
+
+
+def _is_own(path: Path, config: Config) -> bool:
+    try:
+        config.resolved().check_resumes(read_config(path), allow_changes=False)
+    except UserError:
+        return False
+    return True
+
+
+def _check_can_go_on(place: Place) -> None:
+    """A run that ended without any checkpoint would begin anew, at the cost of its results."""
+    if place.resume and not Folder(place.path).epochs() and (place.path / MODEL_FILE).exists():
+        raise UserError(f"{place.path} holds a run that has ended but no checkpoint to go on from")
+
+
+def _leads(world: World, path: Path) -> bool:
+    """Whether this process is the first of those that see the same directory at `path`."""
+    processes = world.num_stages * world.num_shards
+    rank = world.stage * world.num_shards + world.shard
+    if world.local_processes == processes:
+        return rank == 0
+    token = world.gather(uuid.uuid4().hex)[0]
+    probes = [path / f".probe-{token}-{number}" for number in range(processes)]
+    with _together(world):
+        make_directory(path)
+        with storing(probes[rank]):
+            probes[rank].touch()
+    world.gather("")
+    leader = next(number for number, probe in enumerate(probes) if probe.exists())
+    world.gather("")
+    probes[rank].unlink()
+    return leader == rank
+
+
+@contextmanager
+def _together(world: World) -> Iterator[None]:
+    """If one process fails here, all do, with the same error."""
+    mine: PdadmmError | None = None
+    try:
+        yield
+    except PdadmmError as error:
+        mine = error
+    told = world.gather(json.dumps([type(mine).__name__, str(mine)] if mine else None))
+    first = next((json.loads(text) for text in told if text != "null"), None)
+    if first is not None:
+        name, message = first
+        shared: PdadmmError = getattr(errors, name)(message)
+        shared.everywhere = True
+        raise shared
+
+
+class _Scribe:
+    """Writes down one process's part of a run: rows on the first one, the directory's state where it is held."""
+
+    def __init__(
+        self, directory: RunDirectory | None, folder: Folder, config: Config, is_first: bool, observer: Observer
+    ) -> None:
+        self._directory, self.folder, self._is_first, self._observer = directory, folder, is_first, observer
+        self._config = to_toml(config.resolved())
+        self._begun = False
+        self._resumed: tuple[int, int] | None = None
+
+    def observer(self) -> Observer:
+        """What the run tells, written down and passed on."""
+        return dataclasses.replace(self._observer, on_row=self._on_row, on_resume=self._on_resume)
+
+    def source(self, place: Place) -> Source:
+        """Where the run resumes from."""
+        directory = self._directory
+
+        def check_history(mark: HistoryMark) -> None:
+            if self._is_first:
+                assert directory is not None
+                directory.check_history(mark.bytes, mark.sha256)
+
+        return Source(self.folder, place.allow_changes, check_history)
+
+    def history_mark(self) -> HistoryMark:
+        """How far the history has come, on the first process."""
+        if not self._is_first:
+            return HistoryMark(0, "")
+        assert self._directory is not None
+        return HistoryMark(*self._directory.history_mark())
+
+    def _on_resume(self, epoch: int, history_bytes: int) -> list[Row]:
+        self._resumed = (epoch, history_bytes)
+        self._observer.on_resume(epoch, history_bytes)
+        if not self._is_first:
+            return []
+        with (self.folder.run / HISTORY_FILE).open("rb") as file:
+            return [json.loads(line) for line in file.read(history_bytes).splitlines()]
+
+    def _on_row(self, row: Row) -> None:
+        if not self._begun and self._directory is not None:
+            self._begin(self._directory)
+        self._begun = True
+        if self._is_first:
+            assert self._directory is not None
+            self._directory.append_row(row)
+        self._observer.on_row(row)
+
+    def _begin(self, directory: RunDirectory) -> None:
+        """The run can no longer be refused: now the directory becomes its own."""
+        self.folder.clear_unfinished()
+        if self._resumed is None:
+            directory.begin(self._config)
+        else:
+            epoch, history_bytes = self._resumed
+            directory.go_on(self._config, history_bytes)
+            self.folder.put_aside_after(epoch)
+
+
+def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], observer: Observer) -> None:
+    result.model.save(directory.path / MODEL_FILE)
+    directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
+    try:
+        from pdadmm.plot import plot_run
+    except ImportError:
+        observer.on_note(f"no {PLOT_FILE}: it needs pip install 'pdadmm[plot]'")
+    else:
+        plot_run(result.history, directory.path / PLOT_FILE)
