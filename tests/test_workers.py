@@ -302,7 +302,10 @@ def test_a_death_ends_the_run_and_leaves_nothing(victim: str, tmp_path: Path) ->
     out = tmp_path / "run"
     command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "100000", "--quiet"]
     launcher = subprocess.Popen(
-        [*command, "--workers", "3", "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--workers", "3", "--restarts", "0", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         deadline = time.monotonic() + SECONDS
@@ -326,7 +329,9 @@ def test_a_hang_ends_by_the_deadline(tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "pdadmm", "train", "--hidden", UNEVEN, "--epochs", "100000", "--quiet"]
     launcher = subprocess.Popen(
-        [*command, "--workers", "3", "--timeout", "5", "--out", str(out)], stderr=subprocess.PIPE, text=True
+        [*command, "--workers", "3", "--timeout", "5", "--restarts", "0", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         deadline = time.monotonic() + SECONDS

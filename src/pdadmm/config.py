@@ -204,6 +204,11 @@ class Config:
         except UserError as error:
             raise UserError(f"{source}: {error}" if source else str(error)) from None
 
+    @property
+    def saves(self) -> bool:
+        """Whether a run writes checkpoints."""
+        return bool(self.checkpoint_every or self.checkpoint_minutes)
+
     def check_resumes(self, saved: Config, allow_changes: bool) -> list[str]:
         """Refuse to go on with a run that was begun with other options; returns the changes that were allowed.
 

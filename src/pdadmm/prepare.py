@@ -191,7 +191,7 @@ def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | No
             "torch": torch.__version__,
             "configuration": hashlib.sha256(to_toml(same).encode()).hexdigest()[:16],
             "shape of the data": dataclasses.astuple(mine or shape),
-            "SHA-256 of the data": mark or shared_mark,
+            "the data's SHA-256": mark or shared_mark,
         }
     )
     _check_shards(world.num_shards, shape)

@@ -148,10 +148,11 @@ def _with_way_back(error: DivergenceError, keeper: Keeper | None) -> DivergenceE
     if keeper is None:
         return error
     keeper.finish()
-    if keeper.last_epoch is None:
+    kept = keeper.saver.cost.last_epoch
+    if kept is None:
         return error
     return DivergenceError(
-        f"{error}; the checkpoint of epoch {keeper.last_epoch} is kept: pdadmm train --resume {keeper.saver.run} "
+        f"{error}; the checkpoint of epoch {kept} is kept: pdadmm train --resume {keeper.saver.run} "
         f"--allow-changes goes on from it with other options"
     )
 

@@ -236,11 +236,15 @@ def test_configuration_files_that_cannot_be_read(refused: Refused, tmp_path: Pat
 # --- the run directory
 
 
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
 def test_a_directory_that_holds_a_run(train: Command, npz: Path, tmp_path: Path) -> None:
     assert train("--data", npz, "--out", "run").code == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    before = contents(tmp_path / "run")
     assert_refused(train("--data", npz, "--out", "run"), "run already holds a run", "--overwrite")
-    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert contents(tmp_path / "run") == before
 
 
 def test_a_directory_that_another_run_uses(train: Command, npz: Path, tmp_path: Path) -> None:

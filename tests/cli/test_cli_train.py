@@ -16,7 +16,7 @@ from pdadmm.config import Config, read_toml
 from pdadmm.history import KEYS
 from pdadmm.model import load_model
 
-FILES = ["config.toml", "history.jsonl", "model.safetensors", "summary.json"]
+FILES = ["checkpoints", "config.toml", "history.jsonl", "model.safetensors", "summary.json"]
 
 
 def listed(run: Path) -> list[str]:

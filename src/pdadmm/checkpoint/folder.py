@@ -5,6 +5,7 @@ Only one process writes here besides the tensor files themselves: the first of t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class Folder:
         """Take away a checkpoint that did not become complete everywhere."""
         for path in (self.saving(epoch), self.directory(epoch)):
             shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds others, as a rule
+            self.path.rmdir()
 
     def clear_unfinished(self) -> None:
         """Take away what a run that died left half written."""

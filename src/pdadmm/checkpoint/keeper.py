@@ -41,12 +41,6 @@ class Keeper:
         self.source = source
         self._asked_epoch = 0
         self._asked_time = time.monotonic()
-        self.last_epoch: int | None = None
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the run is saved at all."""
-        return bool(self._config.checkpoint_every or self._config.checkpoint_minutes)
 
     @property
     def saver(self) -> Saver:
@@ -56,7 +50,7 @@ class Keeper:
     def resumed(self, epoch: int) -> None:
         """The run goes on from a checkpoint."""
         self._asked_epoch = epoch
-        self.last_epoch = epoch or None
+        self._saver.cost.last_epoch = epoch or None
 
     def is_due(self, epoch: int) -> bool:
         """Whether this process, the first one, finds that it is time."""
@@ -67,8 +61,8 @@ class Keeper:
     def after_epoch(self, snapshot: Callable[[], Snapshot], due: bool, is_writing: bool, last: bool) -> None:
         """Complete what is written everywhere; save if it is due. At the last epoch, be done with it."""
         if self._saver.is_open and (due or last or not is_writing):
-            self._complete()
-        if self.is_on and (due or last):
+            self._saver.complete()
+        if self._config.saves and (due or last):
             self._save(snapshot(), wait=last)
         if last:
             self.finish()
@@ -76,7 +70,7 @@ class Keeper:
     def finish(self) -> None:
         """Complete what is under way, with all others."""
         if self._saver.is_open:
-            self._complete()
+            self._saver.complete()
 
     def _save(self, now: Snapshot, wait: bool) -> None:
         self._asked_epoch, self._asked_time = now.epoch, time.monotonic()
@@ -92,8 +86,3 @@ class Keeper:
             files=[],
         )
         self._saver.begin(manifest, now.layers, now.rows, wait)
-
-    def _complete(self) -> None:
-        epoch = self._saver.complete()
-        if epoch is not None:
-            self.last_epoch = epoch

@@ -43,6 +43,7 @@ class Cost:
 
     saved: int = 0
     failed: int = 0
+    last_epoch: int | None = None
     bytes: int = 0
     blocked_seconds: float = 0.0
     writing_seconds: float = 0.0
@@ -120,8 +121,8 @@ class Saver:
         finally:
             self.cost.writing_seconds += time.perf_counter() - began
 
-    def complete(self) -> int | None:
-        """With all others, once their files are written: make the checkpoint count. Its epoch, if it could be done."""
+    def complete(self) -> None:
+        """With all others, once their files are written: make the checkpoint count."""
         assert self._manifest is not None
         began = time.perf_counter()
         if self._thread is not None:
@@ -133,9 +134,9 @@ class Saver:
         if problem:
             self.cost.failed += 1
             self._note(f"the checkpoint of epoch {manifest.epoch} could not be written: {problem}; the run goes on")
-            return None
+            return
         self.cost.saved += 1
-        return manifest.epoch
+        self.cost.last_epoch = manifest.epoch
 
     def _complete(self, manifest: Manifest) -> str:
         """What went wrong anywhere, or nothing."""
@@ -177,4 +178,4 @@ def total_cost(world: World, cost: Cost) -> Cost:
     table[world.stage, world.shard] = torch.tensor([cost.bytes, cost.blocked_seconds, cost.writing_seconds])
     values = world.sum_over_shards(world.sum_over_stages(table)).reshape(-1, 3)
     most = values.max(0).values.tolist()
-    return Cost(cost.saved, cost.failed, int(values[:, 0].sum()), most[1], most[2])
+    return Cost(cost.saved, cost.failed, cost.last_epoch, int(values[:, 0].sum()), most[1], most[2])

@@ -16,7 +16,7 @@ from pdadmm.cli.progress import Progress
 from pdadmm.config import Config
 from pdadmm.engine.launch import Launch, die_with_launcher, is_restart, is_worker, launch
 from pdadmm.engine.world import LocalWorld, World
-from pdadmm.errors import UserError
+from pdadmm.errors import StorageError, UserError
 from pdadmm.observer import Observer
 from pdadmm.plan import format_bytes
 from pdadmm.prepare import check_run, holds_data
@@ -126,7 +126,11 @@ def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     if summary is None:
         return 0
     _print_summary(summary, out, arguments.json)
-    return INTERRUPTED if summary["status"] == "interrupted" else 0
+    if summary["status"] != "interrupted":
+        return 0
+    if config.saves and summary["checkpoints"]["last_epoch"] != summary["epochs"]:
+        raise StorageError("the run was stopped, but its last checkpoint could not be written")
+    return INTERRUPTED
 
 
 def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:
@@ -137,6 +141,8 @@ def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:
     print(f"{summary['status']} after {summary['epochs']} epochs: {scores}  ({summary['seconds']:.1f} s of training)")
     print(f"{summary['advice']}")
     print(f"run directory: {out}")
+    if summary["checkpoints"]["failed"]:
+        print(f"{summary['checkpoints']['failed']} checkpoints could not be written")
     if len(summary["workers"]) > 1:
         _print_workers(summary["workers"])
 
