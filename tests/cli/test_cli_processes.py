@@ -70,13 +70,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert left_in(tmp_path / "model.safetensors") == ["config.toml", "history.jsonl"]
     assert len(rows_of(tmp_path / "model.safetensors")) == 10
     if len(lines) == 4:  # matplotlib is installed
-        assert left_in(tmp_path / "plot.png") == [
-            "checkpoints",
-            "config.toml",
-            "history.jsonl",
-            "model.safetensors",
-            "summary.json",
-        ]
+        assert left_in(tmp_path / "plot.png") == ["config.toml", "history.jsonl", "model.safetensors", "summary.json"]
         assert load_model(tmp_path / "plot.png").network.hidden == (64, 64)
 
 
