@@ -214,7 +214,8 @@ class _Scribe:
         else:
             epoch, history_bytes = self._resumed
             directory.go_on(self._config, history_bytes)
-            self.folder.put_aside_after(epoch)
+            for name in self.folder.put_aside_after(epoch):
+                self._observer.on_note(f"checkpoints/{name} is not used and will be deleted when two are newer")
 
 
 def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], observer: Observer) -> None:

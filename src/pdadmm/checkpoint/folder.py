@@ -17,6 +17,7 @@ from pdadmm.rundir import CHECKPOINTS, storing
 KEPT = 2
 LATEST = "latest"
 _SAVING = ".saving-"
+_DELETING = ".deleting-"
 _ASIDE = ".aside"
 
 
@@ -71,11 +72,11 @@ class Folder:
         """Keep the newest ones; what was set aside goes once they are all newer."""
         kept = self.epochs()[:KEPT]
         for epoch in self.epochs()[KEPT:]:
-            shutil.rmtree(self.directory(epoch), ignore_errors=True)
+            _delete(self.directory(epoch))
         if len(kept) == KEPT:
             for name in self.set_aside():
                 if (epoch_of(name.removesuffix(_ASIDE)) or 0) < kept[-1]:
-                    shutil.rmtree(self.path / name, ignore_errors=True)
+                    _delete(self.path / name)
 
     def drop(self, epoch: int) -> None:
         """Take away a checkpoint that did not become complete everywhere."""
@@ -85,9 +86,9 @@ class Folder:
             self.path.rmdir()
 
     def clear_unfinished(self) -> None:
-        """Take away what a run that died left half written."""
+        """Take away what a run that died left half written or half deleted."""
         for name in _names(self.path):
-            if name.startswith(_SAVING):
+            if name.startswith((_SAVING, _DELETING)):
                 shutil.rmtree(self.path / name, ignore_errors=True)
 
     def put_aside_after(self, epoch: int) -> list[str]:
@@ -118,6 +119,14 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _delete(directory: Path) -> None:
+    """Under another name first: a run that dies meanwhile leaves nothing that looks damaged."""
+    doomed = directory.with_name(_DELETING + directory.name)
+    with contextlib.suppress(OSError):
+        directory.rename(doomed)
+        shutil.rmtree(doomed)
 
 
 def _sync(directory: Path) -> None:

@@ -46,7 +46,11 @@ class Cost:
     last_epoch: int | None = None
     bytes: int = 0
     blocked_seconds: float = 0.0
+    """How long the run waited, without the checkpoint at its end."""
+    final_seconds: float = 0.0
+    """How long it waited for that one."""
     writing_seconds: float = 0.0
+    """How long files were being written and read back, mostly beside the computation."""
 
 
 class Saver:
@@ -58,6 +62,7 @@ class Saver:
         self._manifest: Manifest | None = None
         self._entries: list[FileEntry] = []
         self._problem = ""
+        self._is_final = False
         self.cost = Cost()
 
     @property
@@ -81,14 +86,21 @@ class Saver:
         began = time.perf_counter()
         if not self.cost.saved + self.cost.failed:
             self._world.gather("")  # the first process may still be clearing the folder
-        self._manifest, self._entries, self._problem = manifest, [], ""
+        self._manifest, self._entries, self._problem, self._is_final = manifest, [], "", wait
         directory = self._folder.saving(manifest.epoch)
         if not wait and (copied := self._copied(layers)) is not None:
             self._thread = threading.Thread(target=self._write, args=(directory, copied, rows), daemon=True)
             self._thread.start()
         else:
             self._write(directory, layers, rows)
-        self.cost.blocked_seconds += time.perf_counter() - began
+        self._count_blocked(began)
+
+    def _count_blocked(self, began: float) -> None:
+        seconds = time.perf_counter() - began
+        if self._is_final:
+            self.cost.final_seconds += seconds
+        else:
+            self.cost.blocked_seconds += seconds
 
     def _copied(self, layers: dict[int, Layer]) -> dict[int, Layer] | None:
         """The arrays as they are now, if there is room for them."""
@@ -115,9 +127,9 @@ class Saver:
                     raise DamageError(f"{directory / name} did not read back as it was written")
                 entry = FileEntry(name, number, rows.start, rows.stop - rows.start, size, sha256)
                 self._entries.append(entry)
-        except (OSError, DamageError) as error:
+        except Exception as error:  # whatever it is, it must reach the other processes, and not only end a thread
             strerror = error.strerror if isinstance(error, OSError) else None
-            self._problem = strerror or str(error)
+            self._problem = strerror or str(error) or type(error).__name__
         finally:
             self.cost.writing_seconds += time.perf_counter() - began
 
@@ -130,7 +142,7 @@ class Saver:
             self._thread = None
         manifest, self._manifest = self._manifest, None
         problem = self._complete(manifest)
-        self.cost.blocked_seconds += time.perf_counter() - began
+        self._count_blocked(began)
         if problem:
             self.cost.failed += 1
             self._note(f"the checkpoint of epoch {manifest.epoch} could not be written: {problem}; the run goes on")
@@ -174,8 +186,9 @@ class Saver:
 
 def total_cost(world: World, cost: Cost) -> Cost:
     """The dearest process's times and the bytes of all, on every process."""
-    table = torch.zeros(world.num_stages, world.num_shards, 3, dtype=torch.float64)
-    table[world.stage, world.shard] = torch.tensor([cost.bytes, cost.blocked_seconds, cost.writing_seconds])
-    values = world.sum_over_shards(world.sum_over_stages(table)).reshape(-1, 3)
-    most = values.max(0).values.tolist()
-    return Cost(cost.saved, cost.failed, cost.last_epoch, int(values[:, 0].sum()), most[1], most[2])
+    mine = [cost.bytes, cost.blocked_seconds, cost.final_seconds, cost.writing_seconds]
+    table = torch.zeros(world.num_stages, world.num_shards, len(mine), dtype=torch.float64)
+    table[world.stage, world.shard] = torch.tensor(mine, dtype=torch.float64)
+    values = world.sum_over_shards(world.sum_over_stages(table)).reshape(-1, len(mine))
+    _, blocked, final, writing = values.max(0).values.tolist()
+    return Cost(cost.saved, cost.failed, cost.last_epoch, int(values[:, 0].sum()), blocked, final, writing)

@@ -38,26 +38,29 @@ class Launch:
 
 def launch(run: Launch) -> int:
     """Run `python -m pdadmm ARGUMENTS` in all processes, again if one is lost; returns the run's exit code."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
     _set_environment(run)
-    for attempt in range(run.restarts + 1):
-        os.environ[_ATTEMPT] = str(attempt)
-        code, event = _start(run)
-        if code != LostWorkerError.exit_code:
-            return code
-        left = run.restarts - attempt
-        print(f"pdadmm: {event}; {_what_now(attempt, run.restarts, left)}", file=sys.stderr, flush=True)
+    try:
+        for attempt in range(run.restarts + 1):
+            os.environ[_ATTEMPT] = str(attempt)
+            code, event = _start(run)
+            if code != LostWorkerError.exit_code:
+                break
+            print(f"pdadmm: {event}; {_what_now(attempt, run.restarts)}", file=sys.stderr, flush=True)
+    except SignalException:  # torchelastic's handler stays in place between two attempts
+        return 128 + signal.SIGINT
     return code
 
 
-def _what_now(attempt: int, restarts: int, left: int) -> str:
-    if left:
+def _what_now(attempt: int, restarts: int) -> str:
+    if attempt < restarts:
         return f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})"
-    return f"no restarts left of {restarts}; pdadmm train --resume goes on from the last checkpoint"
+    return f"no restart is left of {restarts}; pdadmm train --resume goes on from the last checkpoint"
 
 
 def _start(run: Launch) -> tuple[int, str]:
     """One attempt: its exit code and, where a process was lost, which and how."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -79,8 +82,6 @@ def _start(run: Launch) -> tuple[int, str]:
         elastic_launch(config, sys.executable)("-m", "pdadmm", *run.arguments)
     except ChildFailedError as error:
         return _explain(error)
-    except SignalException:
-        return 128 + signal.SIGINT, ""
     return 0, ""
 
 
