@@ -63,6 +63,7 @@ class Saver:
         self._entries: list[FileEntry] = []
         self._problem = ""
         self._is_final = False
+        self._copies: dict[tuple[int, str], Tensor] = {}
         self.cost = Cost()
 
     @property
@@ -104,23 +105,29 @@ class Saver:
 
     def _copied(self, layers: dict[int, Layer]) -> dict[int, Layer] | None:
         """The arrays as they are now, if there is room for them."""
-        arrays = [tensor for layer in layers.values() for name, tensor in layer.items() if name in _COPIED]
-        needed = sum(array.numel() * array.element_size() for array in arrays) * self._world.local_processes
+        arrays = {(n, name): array for n, layer in layers.items() for name, array in layer.items() if name in _COPIED}
+        # The memory of one copy serves the next: copying into fresh memory takes ten times as long.
+        fitting = {key: copy for key, copy in self._copies.items() if key in arrays and copy.shape == arrays[key].shape}
+        new = {key: array for key, array in arrays.items() if key not in fitting}
+        needed = sum(array.numel() * array.element_size() for array in new.values()) * self._world.local_processes
         free = available_memory()
         if free is not None and needed > free * _SPARE:
+            self._copies = {}
             return None
-        return {
-            number: {name: tensor.clone() if name in _COPIED else tensor for name, tensor in layer.items()}
-            for number, layer in layers.items()
-        }
+        self._copies = fitting | {key: torch.empty(array.shape, dtype=array.dtype) for key, array in new.items()}
+        for key, copy in self._copies.items():
+            copy.copy_(arrays[key])
+        return {n: {**layer, **self._copies_of(n)} for n, layer in layers.items()}
+
+    def _copies_of(self, number: int) -> Layer:
+        return {name: copy for (layer, name), copy in self._copies.items() if layer == number}
 
     def _write(self, directory: Path, layers: dict[int, Layer], rows: slice) -> None:
         """Write this process's files; what goes wrong is told by `complete`."""
         began = time.perf_counter()
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            while layers:
-                number, tensors = layers.popitem()  # so that a copy's memory is given back as it is written
+            for number, tensors in layers.items():
                 name = FileEntry.file_name(number, self._world.shard)
                 size, sha256 = write_tensors(directory / name, tensors)
                 if digest_on_disk(directory / name) != sha256:
