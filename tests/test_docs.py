@@ -15,6 +15,7 @@ from torch import Tensor
 
 from brute import minimise_1d, minimise_rows
 from pdadmm import errors, rundir
+from pdadmm.checkpoint.saver import Cost
 from pdadmm.config import Config
 from pdadmm.history import KEYS
 from pdadmm.math import activations, losses
@@ -47,7 +48,7 @@ def test_the_history_table_has_every_key_and_no_other() -> None:
 
 def test_the_run_directory_page_names_every_file_and_exit_code() -> None:
     first_table = (DOCS / "run-directory.md").read_text(encoding="utf-8").split("\n## ")[0]
-    assert {row[0].strip("`") for row in rows(first_table)[1:]} == set(rundir._FILES)
+    assert {row[0].strip("`") for row in rows(first_table)[1:]} == {*rundir._FILES, f"{rundir.CHECKPOINTS}/"}
     listed = {row[1].strip("`"): int(row[0]) for row in rows(section("run-directory.md", "Exit codes"))[1:] if row[1]}
     raised = {
         name: kind.exit_code
@@ -55,6 +56,19 @@ def test_the_run_directory_page_names_every_file_and_exit_code() -> None:
         if isinstance(kind, type) and issubclass(kind, errors.PdadmmError) and kind is not errors.PdadmmError
     }
     assert listed == raised
+
+
+def test_the_summary_table_has_every_key_of_checkpoints() -> None:
+    table = dict(row[:2] for row in rows(section("run-directory.md", "summary.json"))[1:])
+    assert set(re.findall(r"`(\w+)`", table["`checkpoints`"])) == {field.name for field in dataclasses.fields(Cost)}
+
+
+def test_the_recovery_page_says_what_a_resumed_run_may_change() -> None:
+    listed = {row[0]: set(re.findall(r"`(\w+)`", row[1])) for row in rows(section("recovery.md", "Resume"))[1:]}
+    for kind in ("free", "fixed"):
+        names = {field.name for field in dataclasses.fields(Config) if field.metadata["on_resume"] == kind}
+        assert listed[kind] == names
+    assert set(listed) == {field.metadata["on_resume"] for field in dataclasses.fields(Config)}
 
 
 def exists(dotted: str) -> bool:

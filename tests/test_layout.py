@@ -22,6 +22,7 @@ ROWS = [
     ["trainer"],
     ["summary", "plot"],
     ["run"],
+    ["inspection"],
     ["__init__"],
     ["cli", "__main__"],
 ]

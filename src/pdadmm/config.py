@@ -76,7 +76,9 @@ class Config:
     ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
     l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
     init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
-    init_from: str | None = _option(None, "method", "start from this run or model, deepened where --hidden asks")
+    init_from: str | None = _option(
+        None, "method", "start from this run or model, deepened where --hidden asks", on_resume="free"
+    )
     output_solver: str = _option("newton", "method", "how z of the output is found", ("newton", "fista"))
     output_tolerance: float = _option(1e-4, "method", "relative residual at which that solver stops")
     output_steps: int = _option(50, "method", "largest number of steps of that solver")
@@ -148,7 +150,7 @@ class Config:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not math.isfinite(value):
+            if isinstance(value, float) and not math.isfinite(value):
                 raise UserError(f"{name} must be a finite number; got {value}")
             if name in positive and value <= 0:
                 raise UserError(f"{name} must be positive; got {value}")
@@ -298,7 +300,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError of its own
         raise UserError(f"{path} is not a TOML file: {error}") from None
 
 

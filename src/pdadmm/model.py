@@ -127,6 +127,7 @@ def load_model(path: str | Path, device: str = "cpu") -> Model:
     if not path.is_file():
         raise UserError(f"no model at {path}; give a run directory or a {MODEL_FILE}")
     try:
+        path.open("rb").close()  # the library calls every file that it cannot open missing
         with safe_open(path, framework="pt", device=device) as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -148,7 +149,7 @@ def load_model(path: str | Path, device: str = "cpu") -> Model:
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if name.startswith("preprocess.")}
         preprocessor = Preprocessor.from_stored(arrays, metadata)
         _check_shapes(model, preprocessor)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged or incomplete: {error}") from None
     return Model(model, preprocessor)
 

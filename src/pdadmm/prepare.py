@@ -179,7 +179,7 @@ def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | No
         assert preprocessor is not None
         tests = len(data.test.X) if data.test else 0
         mine = Shape(len(data.train.X), tests, data.train.X.shape[1], preprocessor.num_outputs)
-        mark = data.fingerprint()
+        mark = _fingerprint(data, preprocessor)
     first = world.gather(json.dumps([dataclasses.asdict(mine), mark] if mine else None))[0]
     values, shared_mark = json.loads(first)
     shape = Shape(**values)
@@ -196,6 +196,15 @@ def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | No
     )
     _check_shards(world.num_shards, shape)
     return shape, shared_mark
+
+
+def _fingerprint(data: Dataset, preprocessor: Preprocessor) -> str:
+    """Of the data as the network sees it: `--init-from` brings a scaling of its own."""
+    digest = hashlib.sha256(data.fingerprint().encode())
+    for name, array in preprocessor.to_tensors().items():
+        digest.update(name.encode() + array.tobytes())
+    digest.update(json.dumps(preprocessor.to_metadata(), sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def _check_shards(num_shards: int, shape: Shape) -> None:

@@ -7,6 +7,7 @@ the processes use, the first process there holds the directory and completes the
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import uuid
 from collections.abc import Iterator
@@ -220,6 +221,7 @@ class _Scribe:
 
 def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], observer: Observer) -> None:
     result.model.save(directory.path / MODEL_FILE)
+    summary["model_sha256"] = hashlib.sha256((directory.path / MODEL_FILE).read_bytes()).hexdigest()
     directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
     try:
         from pdadmm.plot import plot_run

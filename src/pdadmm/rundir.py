@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,8 @@ MODEL_FILE = "model.safetensors"
 SUMMARY_FILE = "summary.json"
 PLOT_FILE = "plot.png"
 CHECKPOINTS = "checkpoints"
-_LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"
+_LOCK_TRIES, _LOCK_SECONDS = 5, 0.1
 _FILES = (CONFIG_FILE, HISTORY_FILE, MODEL_FILE, SUMMARY_FILE, PLOT_FILE)
 
 
@@ -60,6 +62,8 @@ def write_whole(path: Path, content: bytes) -> None:
 def make_directory(path: Path) -> list[Path]:
     """Make a directory that --out names; returns those that had to be made, the deepest first."""
     made: list[Path] = []
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):
+        raise UserError(f"--out must be UTF-8, as other libraries need; got {str(path)!r}")
     try:
         if path.exists() and not path.is_dir():
             raise UserError(f"--out must name a directory; {path} is a file")
@@ -110,18 +114,19 @@ class RunDirectory:
         return self
 
     def _locked(self) -> IO[str]:
-        path = self.path / _LOCK_FILE
-        lock = path.open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A run that just ended may have taken the file away between our opening and our locking it.
-            held = os.path.samestat(os.fstat(lock.fileno()), path.stat())
-        except OSError:
-            held = False
-        if not held:
+        path = self.path / LOCK_FILE
+        for _ in range(_LOCK_TRIES):
+            lock = path.open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A run that just ended may have taken the file away between our opening and our locking it.
+                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                    return lock
+            except OSError:
+                pass
             lock.close()
-            raise UserError(f"the run directory {self.path} is in use by another run")
-        return lock
+            time.sleep(_LOCK_SECONDS)  # whoever looks whether the directory is in use holds it for a moment
+        raise UserError(f"the run directory {self.path} is in use by another run")
 
     def _used(self) -> list[str]:
         return [name for name in (*_FILES, CHECKPOINTS) if (self.path / name).exists()]
@@ -133,7 +138,7 @@ class RunDirectory:
 
     def _release(self) -> None:
         assert self._lock is not None
-        (self.path / _LOCK_FILE).unlink(missing_ok=True)
+        (self.path / LOCK_FILE).unlink(missing_ok=True)
         self._lock.close()
         _remove_empty(self._created)
 
@@ -188,7 +193,7 @@ class RunDirectory:
         path = self.path / HISTORY_FILE
         try:
             with path.open("rb") as file:
-                found = file.read(size)
+                found = file.read(min(size, path.stat().st_size))
         except OSError as error:
             raise DamageError(f"{path} cannot be read: {error.strerror}") from None
         if len(found) < size or hashlib.sha256(found).hexdigest() != sha256:
@@ -198,7 +203,7 @@ class RunDirectory:
 def is_in_use(path: Path) -> bool:
     """True while a run holds the directory."""
     try:
-        with (path / _LOCK_FILE).open() as lock:
+        with (path / LOCK_FILE).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -74,7 +74,7 @@ def test_plan_refuses(pdadmm: Command, arguments: tuple[str, ...], fragments: tu
 # --- help
 
 
-@pytest.mark.parametrize("command", [(), ("train",), ("evaluate",), ("predict",), ("plan",)])
+@pytest.mark.parametrize("command", [(), ("train",), ("evaluate",), ("predict",), ("plan",), ("inspect",)])
 def test_help(pdadmm: Command, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         pdadmm(*command, "--help")

@@ -138,7 +138,7 @@ def directory_name(epoch: int) -> str:
 def epoch_of(name: str) -> int | None:
     """The epoch in a directory's name, or None if it is not a checkpoint's."""
     match = _DIRECTORY_NAME.fullmatch(name)
-    return int(match[1]) if match else None
+    return int(match[1]) if match and directory_name(int(match[1])) == name else None
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -20,7 +20,7 @@ from pdadmm.checkpoint.manifest import FileEntry, HistoryMark, Manifest, check_f
 from pdadmm.engine.layers import SAMPLE_VARIABLES, Shapes
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.world import World
-from pdadmm.errors import DamageError
+from pdadmm.errors import DamageError, UserError
 
 _ROW_WISE = (*SAMPLE_VARIABLES, "message")
 
@@ -127,7 +127,12 @@ def _readable(
     for epoch in folder.epochs():
         try:
             manifest = read_manifest(folder.directory(epoch))
-            accept(manifest)
+            try:
+                accept(manifest)
+            except UserError:
+                if readable:  # an older one, from before a change that was allowed
+                    continue
+                raise
             for layer in _own(manifest, layers):
                 _check_cover(manifest, folder, layer, rows)
             readable[epoch] = manifest
