@@ -54,7 +54,9 @@ class Config:
 
     hidden: tuple[int, ...] = _option((100,) * 9, "network", "hidden widths: 9x100 or 800,400,200", on_resume="fixed")
     activation: str = _option("relu", "network", "activation of the hidden layers")
-    loss: str = _option("cross_entropy", "network", "risk of the output; squared and huber make y real-valued")
+    loss: str = _option(
+        "cross_entropy", "network", "risk of the output; squared and huber make y real-valued", on_resume="fixed"
+    )
     huber_delta: float = _option(1.0, "network", "where the Huber loss turns linear, in units of y's spread")
 
     solver: str = _option("exact", "method", "how p and W are updated", SOLVERS, on_resume="fixed")

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from pdadmm.engine.core import Engine
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, Samples, method_weights
 from pdadmm.engine.world import World
-from pdadmm.errors import UserError
+from pdadmm.errors import DamageError, UserError
 from pdadmm.machine import check_device, default_threads
 from pdadmm.math.activations import Activation, get_activation
 from pdadmm.math.lagrangian import Theory
@@ -128,6 +129,7 @@ class _Ground:
         samples, shards = self.shape.samples, self.config.shards
         if saved.num_samples != samples:
             raise UserError(f"the run was begun with {saved.num_samples} training samples; the data now has {samples}")
+        _check_progress(saved, len(self.config.hidden))
         others = []
         if before.shards != shards and not all(Tiling(samples, 1, 0, n).keeps_bits for n in (before.shards, shards)):
             others.append(f"shards was {before.shards} and is now {shards}, which changes the order of sums")
@@ -153,6 +155,18 @@ class _Ground:
             self.observer.on_note(f"{change}; a new certificate begins")
         session.resume(saved.manifest, bool(changes))
         return session
+
+
+def _check_progress(saved: Manifest, output: int) -> None:
+    """Refuse growth that this network cannot have."""
+    steps = [saved.progress.layers[:-1], *(layers for _, layers in saved.progress.stages)]
+    epochs = [saved.epoch, *(epoch for epoch, _ in saved.progress.stages)]
+    rising = all(late >= early for early, late in pairwise(epochs))
+    nested = all(set(few) < set(more) for few, more in pairwise(steps))
+    inside = all(layers == sorted(set(layers)) and set(layers) <= set(range(output)) for layers in steps)
+    whole = len(steps[-1]) == output and saved.progress.layers[-1:] == [output]
+    if not (rising and nested and inside and whole and steps[0]):
+        raise DamageError(f"the checkpoint of epoch {saved.epoch} has layers that the network does not have")
 
 
 def check_run(config: Config, data: Dataset) -> None:

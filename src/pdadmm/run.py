@@ -99,10 +99,14 @@ def _settled(world: World, place: Place, config: Config) -> Place:
 
     A run of the same configuration counts as its own: it has the same trajectory.
     """
-    if not place.again or place.resume:
+    if place.resume:
         return place
+    # Under torchrun each host counts its own restarts, so one process may know of them and another not.
     own = _is_own(place.path, config)
-    if all(json.loads(text) for text in world.gather(json.dumps(own))):
+    told = [json.loads(text) for text in world.gather(json.dumps([place.again, own]))]
+    if not any(again for again, _ in told):
+        return place
+    if all(owned for _, owned in told):
         return dataclasses.replace(place, resume=True)
     return dataclasses.replace(place, overwrite=place.overwrite or own)
 

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,18 @@ def write_whole(path: Path, content: bytes) -> None:
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is not a plain file: opening a pipe would wait forever."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        raise DamageError(f"{path} is missing") from None
+    except OSError as error:
+        raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise DamageError(f"{path} is not a plain file")
 
 
 def make_directory(path: Path) -> list[Path]:
@@ -191,6 +204,7 @@ class RunDirectory:
     def check_history(self, size: int, sha256: str) -> None:
         """Find out whether the history begins with what it was at a mark."""
         path = self.path / HISTORY_FILE
+        check_regular(path)
         try:
             with path.open("rb") as file:
                 found = file.read(min(size, path.stat().st_size))

@@ -35,6 +35,7 @@ class Session:
     objective: float = math.nan
     least_drop: float = math.inf
     layers: int = 0
+    converged: bool = False
 
     def iterate(self, epoch: int) -> tuple[Row, list[LayerReport]]:
         """Grow if it is time, iterate once, and make the row."""
@@ -63,6 +64,7 @@ class Session:
             layers=self.engine.present_layers,
             stages=[(stage.epoch, list(stage.layers)) for stage in self.stages],
             fresh_outputs=self.engine.fresh_outputs,
+            converged=self.converged,
         )
 
     def resume(self, saved: Manifest, changed: bool) -> None:
@@ -76,7 +78,7 @@ class Session:
             self.engine.finish()
             self.objective = objective(self.engine.begin_stage(self.ridge(self.epoch + 1)), self.theory.weights)
             return
-        assert progress.objective is not None
+        self.converged = progress.converged and self.config.tolerance >= saved.config["tolerance"]
         self.objective = progress.objective
         self.least_drop = math.inf if progress.least_drop is None else progress.least_drop
 
@@ -124,14 +126,14 @@ class Session:
             return first * (1 - progress)
         return float(first * (final / first) ** progress)
 
-    def is_converged(self, reports: list[LayerReport]) -> bool:
-        """Residual and change of q below the tolerance, relative to q."""
+    def check_converged(self, reports: list[LayerReport]) -> None:
+        """Whether residual and change of q are below the tolerance, relative to q."""
         if not self.config.tolerance or self.stages:
-            return False
+            return
         size = math.sqrt(sum(report.q for report in reports))
         residual = math.sqrt(sum(report.residual for report in reports))
         change = math.sqrt(sum(report.dq for report in reports))
-        return max(residual, change) <= self.config.tolerance * size
+        self.converged = max(residual, change) <= self.config.tolerance * size
 
     def _grow(self, epoch: int) -> int:
         """Begin the stage that is due; returns how many layers it inserted."""

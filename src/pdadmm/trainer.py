@@ -122,13 +122,16 @@ def _loop(world: World, prepared: Prepared, history: list[Row], observer: Observ
         state, progress = session.engine.saved_state(), session.progress()
         return Snapshot(session.epoch, progress, state, tiling.rows, prepared.fingerprint, tiling.num_samples)
 
+    if session.converged:
+        return "converged"
     for epoch in range(session.epoch + 1, epochs + 1):
         row, reports = session.iterate(epoch)
         is_first = world.stage == world.shard == 0
         due = keeper is not None and is_first and keeper.is_due(epoch)
         writing = keeper is not None and keeper.saver.is_writing
         should_stop, due, writing = _anywhere(world, observer.should_stop(), due, writing)
-        if session.is_converged(reports):
+        session.check_converged(reports)
+        if session.converged:
             status = "converged"
         elif should_stop:
             status = "interrupted"

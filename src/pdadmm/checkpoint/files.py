@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pdadmm.errors import DamageError
+from pdadmm.rundir import check_regular
 
 _NAMES = {
     torch.float32: "F32",
@@ -80,18 +80,6 @@ def check_file(path: Path, size: int, sha256: str) -> None:
         raise DamageError(f"{path} cannot be read: {error.strerror}") from None
     if found != sha256:
         raise DamageError(f"{path} has been changed: its SHA-256 is {found[:16]}… instead of {sha256[:16]}…")
-
-
-def check_regular(path: Path) -> None:
-    """Refuse what is not a plain file: opening a pipe would wait forever."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        raise DamageError(f"{path} is missing") from None
-    except OSError as error:
-        raise DamageError(f"{path} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(mode):
-        raise DamageError(f"{path} is not a plain file")
 
 
 def read_rows(path: Path, name: str, rows: slice | None) -> Tensor | None:

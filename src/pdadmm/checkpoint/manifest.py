@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pdadmm.checkpoint.files import check_file, check_regular
+from pdadmm.checkpoint.files import check_file
 from pdadmm.errors import DamageError
+from pdadmm.rundir import check_regular
 
 FORMAT = "pdadmm-checkpoint"
 VERSION = 1
@@ -55,14 +57,15 @@ class Progress:
     """Where the schedule and the certificate stand.
 
     `layers` are those that exist, counted from 0, the output layer last; `stages` the growth to come, as (epoch,
-    hidden layers). A number that is infinite is None.
+    hidden layers). `least_drop` is None where it is infinite.
     """
 
-    objective: float | None
+    objective: float
     least_drop: float | None
     layers: list[int]
     stages: list[tuple[int, list[int]]]
     fresh_outputs: int
+    converged: bool
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ class Manifest:
                 raise DamageError(f"{path} is of another format or version than {FORMAT} {VERSION}")
             values["progress"] = Progress(**values["progress"])
             values["history"] = HistoryMark(**values["history"])
+            if type(values["files"]) is not list:
+                raise ValueError
             values["files"] = [FileEntry(**entry) for entry in values["files"]]
             manifest = cls(**values)
             manifest._check()
@@ -111,11 +116,19 @@ class Manifest:
         counts += [number for epoch, layers in self.progress.stages for number in (epoch, *layers)]
         texts = [self.pdadmm, self.torch, self.data, self.history.sha256]
         texts += [text for entry in self.files for text in (entry.name, entry.sha256)]
-        numbers = [value for value in (self.progress.objective, self.progress.least_drop) if value is not None]
+        numbers = [self.progress.objective, 0.0 if self.progress.least_drop is None else self.progress.least_drop]
+        lists = [
+            self.progress.layers,
+            self.progress.stages,
+            self.files,
+            *(layers for _, layers in self.progress.stages),
+        ]
         if (
             any(type(count) is not int or count < 0 for count in counts)
             or any(type(text) is not str for text in texts)
-            or any(type(number) is not float for number in numbers)
+            or any(type(number) is not float or not math.isfinite(number) for number in numbers)
+            or any(type(values) is not list for values in lists)
+            or type(self.progress.converged) is not bool
             or type(self.config) is not dict
             or any(not _FILE_NAME.fullmatch(entry.name) for entry in self.files)
         ):

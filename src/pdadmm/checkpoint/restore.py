@@ -51,10 +51,14 @@ class SavedRun:
         out: Tensor | None = None
         filled = 0
         for entry in _entries(self.manifest, layer, self.rows):
-            part = self._part(entry, name)
-            if part is None or part.shape[1:] != shape[1:] or len(part.shape) != len(shape):
-                found = "none" if part is None else tuple(part.shape)
-                raise DamageError(f"{name} of layer {layer + 1} must have the shape {shape}; {entry.name} has {found}")
+            part, expected = self._part(entry, name), shape
+            if name in _ROW_WISE:
+                own = self._rows_of(entry)
+                expected = (own.stop - own.start, *shape[1:])
+            if part is None or part.shape != expected or part.dtype != self._dtype(name):
+                found = "none" if part is None else f"{tuple(part.shape)}, {part.dtype}"
+                needed = f"{expected}, {self._dtype(name)}"
+                raise DamageError(f"{name} of layer {layer + 1} in {entry.name} is {found} instead of {needed}")
             if out is None:
                 out = torch.empty(shape, dtype=part.dtype, device=self.device)
             if name not in _ROW_WISE:
@@ -64,12 +68,18 @@ class SavedRun:
         assert out is not None
         return out
 
+    def _dtype(self, name: str) -> torch.dtype:
+        return torch.float64 if name == "gram_scale" else getattr(torch, self.manifest.config["dtype"])
+
+    def _rows_of(self, entry: FileEntry) -> slice:
+        """This process's rows, counted within a file."""
+        first = max(self.rows.start, entry.first_row) - entry.first_row
+        return slice(first, min(self.rows.stop, entry.first_row + entry.rows) - entry.first_row)
+
     def _part(self, entry: FileEntry, name: str) -> Tensor | None:
         """This process's rows of one file's tensor."""
-        first = max(self.rows.start, entry.first_row) - entry.first_row
-        last = min(self.rows.stop, entry.first_row + entry.rows) - entry.first_row
         path = self.folder.directory(self.manifest.epoch) / entry.name
-        return read_rows(path, name, slice(first, last) if name in _ROW_WISE else None)
+        return read_rows(path, name, self._rows_of(entry) if name in _ROW_WISE else None)
 
 
 @dataclass(frozen=True)
@@ -123,21 +133,25 @@ def _readable(
 ) -> tuple[dict[int, Manifest], list[tuple[int, str]]]:
     """The checkpoints whose manifest is right and whose files cover these layers and rows; and what is wrong."""
     readable: dict[int, Manifest] = {}
-    complaints = []
+    complaints: list[tuple[int, str]] = []
+    refused: list[tuple[int, UserError]] = []
     for epoch in folder.epochs():
         try:
             manifest = read_manifest(folder.directory(epoch))
-            try:
-                accept(manifest)
-            except UserError:
-                if readable:  # an older one, from before a change that was allowed
-                    continue
-                raise
+            accept(manifest)
             for layer in _own(manifest, layers):
                 _check_cover(manifest, folder, layer, rows)
             readable[epoch] = manifest
         except DamageError as error:
             complaints.append((epoch, str(error)))
+        except UserError as error:
+            refused.append((epoch, error))
+    if refused and not readable:
+        raise refused[0][1]
+    # Older ones are from before a change that was allowed; a newer one does not belong here.
+    for epoch, reason in refused:
+        if epoch > min(readable):
+            complaints.append((epoch, f"{folder.directory(epoch)} is of another run: {reason}"))
     return readable, complaints
 
 

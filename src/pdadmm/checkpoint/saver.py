@@ -12,8 +12,12 @@ instead. A checkpoint that cannot be written (a full disk) costs a note, not the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import json
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +35,7 @@ from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, StorageError
 from pdadmm.machine import available_memory
 
+_DISK_SPARE = 2**20  # bytes left for the history and the manifest
 _SPARE = 0.5  # of the free memory is left alone when arrays are copied
 _COPIED = (*SAMPLE_VARIABLES, "message")  # these change in place; W, b and the generator's state do not
 
@@ -127,6 +132,7 @@ class Saver:
         began = time.perf_counter()
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            self._check_room(directory, layers)
             for number, tensors in layers.items():
                 name = FileEntry.file_name(number, self._world.shard)
                 size, sha256 = write_tensors(directory / name, tensors)
@@ -137,8 +143,17 @@ class Saver:
         except Exception as error:  # whatever it is, it must reach the other processes, and not only end a thread
             strerror = error.strerror if isinstance(error, OSError) else None
             self._problem = strerror or str(error) or type(error).__name__
+            for number in layers:  # the history needs the room
+                with contextlib.suppress(OSError):
+                    (directory / FileEntry.file_name(number, self._world.shard)).unlink(missing_ok=True)
         finally:
             self.cost.writing_seconds += time.perf_counter() - began
+
+    def _check_room(self, directory: Path, layers: dict[int, Layer]) -> None:
+        """Refuse before the disk does: filling it to the last byte would leave none for the history."""
+        size = sum(tensor.numel() * tensor.element_size() for layer in layers.values() for tensor in layer.values())
+        if shutil.disk_usage(directory).free < size * self._world.local_processes + _DISK_SPARE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def complete(self) -> None:
         """With all others, once their files are written: make the checkpoint count."""

@@ -30,6 +30,7 @@ from pdadmm.engine.problem import Problem, Samples
 from pdadmm.engine.schedule import Schedule, Step, make_schedules
 from pdadmm.engine.score import Scorer
 from pdadmm.engine.world import Inbox, LocalWorld, Outbox, World
+from pdadmm.errors import DamageError
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.state import LayerState, TileSource
 from pdadmm.math.subproblems import linear
@@ -129,7 +130,10 @@ class Engine:
         if self._codec is not None and self._codec.generator is not None and self.own_layers:
             generator = saved.extra(self.own_layers[0], "generator")
             if generator is not None:
-                self._codec.generator.set_state(generator)
+                try:
+                    self._codec.generator.set_state(generator)
+                except (RuntimeError, TypeError):
+                    raise DamageError("the checkpoint's generator is none") from None
         message = saved.extra(self.own_layers[-1], "message") if self._codec and self._right else None
         self._send_first_m(message)
 
@@ -201,14 +205,9 @@ class Engine:
             self._right.inbox.post()
         reports: dict[int, LayerReport] = {}
         for step in self._schedule:
-            try:
-                report = self._take(step, ridge)
-            except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-                # A factorisation of ours fails only where NaN, infinity or overflow came in; all stages must hear.
-                reports[step.layer] = LayerReport(risk=math.nan)
-                continue
+            report = self._take(step, ridge)
             if report is not None:
-                reports.setdefault(step.layer, report)
+                reports[step.layer] = report
         return self._share(reports)
 
     def stationarity(self, ridge: float) -> float:
@@ -259,14 +258,17 @@ class Engine:
                 boundary.inbox.finish()
 
     def what_is_not_finite(self) -> tuple[int, str] | None:
-        """The first layer (counted from 1) and variable with NaN or infinity, agreed on by all stages."""
+        """The layer (counted from 1) and variable where NaN or infinity began, agreed on by all stages.
+
+        Variables are updated in the order of VARIABLES in all layers at once, so the first one has it first.
+        """
         found = torch.zeros(len(self._layers.widths), len(VARIABLES), dtype=torch.float64)
         for layer, block in self._layers.blocks.items():
             for column, name in enumerate(VARIABLES):
                 variable = getattr(block.state, name)
                 found[layer, column] = variable is not None and not bool(torch.isfinite(variable).all())
-        places = self._world.sum_over_stages(found).nonzero().tolist()
-        return (places[0][0] + 1, VARIABLES[places[0][1]]) if places else None
+        places = self._world.sum_over_stages(found).t().nonzero().tolist()
+        return (places[0][1] + 1, VARIABLES[places[0][0]]) if places else None
 
     # --- an iteration
 
@@ -377,7 +379,10 @@ class Engine:
         if self._right is None:
             return
         if as_saved is not None:
-            self._right.outbox.array.copy_(as_saved)
+            wire = self._right.outbox.array
+            if (as_saved.shape, as_saved.dtype) != (wire.shape, wire.dtype):
+                raise DamageError("the checkpoint's message does not fit")
+            wire.copy_(as_saved)
             self.blocks[-1].state.m_sent = self._sent_message
         for chunk in range(len(list(self._ws.tiling.chunks()))):
             if as_saved is None:

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,11 +62,11 @@ def _what_now(attempt: int, restarts: int) -> str:
 
 def _start(run: Launch) -> tuple[int, str]:
     """One attempt: its exit code and, where a process was lost, which and how."""
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # Its reports repeat in many lines what we say in one.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    _silence()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -78,11 +79,20 @@ def _start(run: Launch) -> tuple[int, str]:
         # After Ctrl-C or SIGTERM the processes finish an iteration and save; a process that hangs is lost by then.
         shutdown_timeout=int(2 * run.timeout) + 60,
     )
-    try:
-        elastic_launch(config, sys.executable)("-m", "pdadmm", *run.arguments)
-    except ChildFailedError as error:
-        return _explain(error)
+    with tempfile.TemporaryDirectory(prefix="pdadmm-") as logs:
+        config.logs_specs = DefaultLogsSpecs(log_dir=logs)  # torchelastic leaves its own folder behind
+        try:
+            elastic_launch(config, sys.executable)("-m", "pdadmm", *run.arguments)
+        except ChildFailedError as error:
+            return _explain(error)
     return 0, ""
+
+
+def _silence() -> None:
+    """torchelastic's reports repeat in many lines what we say in one; each of its loggers has a level of its own."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _set_environment(run: Launch) -> None:

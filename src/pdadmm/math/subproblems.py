@@ -12,6 +12,7 @@ Each function writes into `out`, which must not overlap its other arguments unle
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -76,7 +77,7 @@ def p_system(W: Tensor, nu: float, rho: float) -> Tensor:
     matrix = torch.mm(W.t(), W).mul_(nu)
     matrix.diagonal().add_(rho)
     with one_thread():
-        return torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+        return torch.cholesky_inverse(_factor(matrix))
 
 
 def p_exact(
@@ -98,7 +99,17 @@ def W_exact(centred_gram: Tensor, centred_cross: Tensor, W: Tensor, prox: float,
     matrix.diagonal().add_(prox + ridge)
     right = torch.add(centred_cross, W, alpha=prox)
     with one_thread():
-        return torch.cholesky_solve(right.t(), torch.linalg.cholesky(matrix)).t().contiguous()
+        return torch.cholesky_solve(right.t(), _factor(matrix)).t().contiguous()
+
+
+def _factor(matrix: Tensor) -> Tensor:
+    """The Cholesky factor, or NaN where NaN, infinity or overflow came in.
+
+    An error would leave the other workers waiting; NaN goes through them all, and the objective tells at the end.
+    """
+    factor: Tensor
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return factor if int(info) == 0 else factor.fill_(math.nan)
 
 
 def q_step(p_next: Tensor, u: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:

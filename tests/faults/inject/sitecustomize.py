@@ -1,0 +1,159 @@
+"""Has a process of a run signal itself at a chosen place and epoch; `faults.harness` puts this folder on PYTHONPATH.
+
+Python imports this module whenever it starts. Only where a fault is planned for the process's rank does it import
+anything of ours, and wrap the function at that place; so the product needs no hook for its tests.
+
+PDADMM_FAULTS is a JSON list of {rank, place, epoch, signal, marker, again}. The marker is a file that is made at the
+fault and holds the epoch, so that a fault happens once, unless `again`; its mtime is the time of the fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Fault = dict[str, Any]
+
+
+def _planned() -> list[Fault]:
+    text, rank = os.environ.get("PDADMM_FAULTS"), os.environ.get("RANK")
+    faults: list[Fault] = json.loads(text) if text and rank else []
+    return [fault for fault in faults if str(fault["rank"]) == rank]
+
+
+class _Faults:
+    """The faults of this process, and the epoch it is in."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self._faults = [fault for fault in faults if fault["again"] or not os.path.exists(fault["marker"])]  # noqa: PTH110
+        self.epoch = 0
+
+    def reach(self, place: str) -> None:
+        """The process is at this place now."""
+        for fault in self._faults:
+            # Checkpoints are written beside the computation, so an epoch may have gone by.
+            if fault["place"] == place and self.epoch >= fault["epoch"] and _mark(fault, self.epoch):
+                os.kill(os.getpid(), fault["signal"])
+
+
+def _mark(fault: Fault, epoch: int) -> bool:
+    """Write down that the fault happens; False if it has happened before."""
+    try:
+        handle = os.open(fault["marker"], os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    except FileExistsError:
+        return bool(fault["again"])
+    os.write(handle, str(epoch).encode())
+    os.close(handle)
+    return True
+
+
+def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
+    """Call `around(original, ...)` in place of a function or method."""
+    original = getattr(owner, name)
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        return around(original, *arguments, **named)
+
+    setattr(owner, name, wrapped)
+
+
+class _Half(dict[str, Any]):
+    """The tensors of a file, with a fault once the first is written."""
+
+    def __init__(self, tensors: dict[str, Any], then: Callable[[], None]) -> None:
+        super().__init__(tensors)
+        self._then = then
+
+    def values(self) -> Iterator[Any]:  # type: ignore[override]
+        for number, tensor in enumerate(super().values()):
+            if number == 1:
+                self._then()
+            yield tensor
+
+
+def _install(faults: _Faults) -> None:
+    from pdadmm import block, session
+    from pdadmm.math import subproblems
+
+    def iterate(original: Any, self: Any, epoch: int) -> Any:
+        faults.epoch = epoch
+        faults.reach("epoch")
+        return original(self, epoch)
+
+    def p_phase(original: Any, self: Any, m: Any, after_chunk: Any = None) -> Any:
+        """Where the phase reads m, in its middle: some rows of p are new, others old."""
+        tiles = 0
+
+        def m_then(rows: slice, out: Any) -> Any:
+            nonlocal tiles
+            tiles += 1
+            if tiles == 2:
+                faults.reach("p")
+            return m(rows, out)
+
+        result = original(self, m and m_then, after_chunk)
+        faults.reach("p")
+        return result
+
+    def before(place: str) -> Callable[..., Any]:
+        def around(original: Any, *arguments: Any, **named: Any) -> Any:
+            faults.reach(place)
+            return original(*arguments, **named)
+
+        return around
+
+    _wrap(session.Session, "iterate", iterate)
+    _wrap(block.Block, "p_phase", p_phase)
+    _wrap(block.Block, "W_phase", before("W"))
+    _wrap(block.HiddenClosing, "step", before("z"))
+    _wrap(block.OutputClosing, "step", before("z"))
+    _wrap(subproblems, "q_step", before("q"))
+    _install_in_exchange(faults)
+    _install_in_checkpoint(faults)
+
+
+def _install_in_exchange(faults: _Faults) -> None:
+    from pdadmm.engine import comm
+
+    def send(original: Any, self: Any, chunk: int) -> None:
+        """Before a message and, on its way, after it."""
+        faults.reach("exchange")
+        original(self, chunk)
+        if chunk:
+            faults.reach("exchange, sent")
+
+    _wrap(comm.ChunkOutbox, "send", send)
+
+
+def _install_in_checkpoint(faults: _Faults) -> None:
+    from pdadmm.checkpoint import folder, saver
+
+    def write_tensors(original: Any, path: Any, tensors: dict[str, Any]) -> Any:
+        return original(path, _Half(tensors, lambda: faults.reach("checkpoint file")))
+
+    def complete(original: Any, self: Any) -> Any:
+        """The files are written and nobody knows yet."""
+        if self._thread is not None:
+            self._thread.join()
+        faults.reach("checkpoint files")
+        return original(self)
+
+    def sync(original: Any, directory: Any) -> None:
+        """Called before and after the rename."""
+        original(directory)
+        faults.reach("before rename" if directory.name.startswith(".saving") else "after rename")
+
+    def prune(original: Any, self: Any) -> None:
+        original(self)
+        faults.reach("after prune")
+
+    _wrap(saver, "write_tensors", write_tensors)
+    _wrap(saver.Saver, "complete", complete)
+    _wrap(folder, "_sync", sync)
+    _wrap(folder.Folder, "prune", prune)
+
+
+if _PLANNED := _planned():
+    _install(_Faults(_PLANNED))
