@@ -1,12 +1,13 @@
 """Every solver with two activations on an uneven, growing network, in whatever world this is.
 
-As a script it is one process of torchrun: worker_cases.py WORKERS SHARDS OUT. Each process leaves one file a case with
-the final W, b, p, z, q of its layers, where its rows begin among all samples, and the rows of the history.
+As a script it is one process of torchrun: worker_cases.py WORKERS SHARDS OUT CASE …. Each process leaves one file a
+case with the final W, b, p, z, q of its layers, where its rows begin among all samples, and the rows of the history.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -31,10 +32,10 @@ SOLVERS: dict[str, dict[str, object]] = {
 CASES = [f"{solver}-{activation}" for solver in SOLVERS for activation in ("relu", "hardtanh")]
 
 
-def run_cases(world: World, out: Path, threads: int) -> None:
-    """All cases, one after the other."""
+def run_cases(world: World, out: Path, threads: int, cases: Sequence[str] = CASES) -> None:
+    """These cases, one after the other."""
     data = load_data("digits") if holds_data(world) else None
-    for case in CASES:
+    for case in cases:
         solver, _, activation = case.rpartition("-")
         config = Config(
             hidden=HIDDEN,
@@ -63,9 +64,9 @@ def run_cases(world: World, out: Path, threads: int) -> None:
 
 
 def main() -> None:
-    workers, shards, out = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    workers, shards, out, *cases = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:]
     world = DistributedWorld(workers, shards, timeout=60)
-    run_cases(world, out, threads=1)
+    run_cases(world, out, 1, cases)
     world.close()
 
 

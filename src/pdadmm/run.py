@@ -114,7 +114,7 @@ def _settled(world: World, place: Place, config: Config) -> Place:
 def _is_own(path: Path, config: Config) -> bool:
     try:
         config.resolved().check_resumes(read_config(path), allow_changes=False)
-    except UserError:
+    except (UserError, OSError):
         return False
     return True
 

@@ -21,6 +21,7 @@ from pdadmm.observer import Observer
 from pdadmm.plan import format_bytes
 from pdadmm.prepare import check_run, holds_data
 from pdadmm.run import Place, carry_out, read_config
+from pdadmm.rundir import RunDirectory
 from pdadmm.trainer import load_for
 
 INTERRUPTED = 130
@@ -98,9 +99,11 @@ def _launch(config: Config, arguments: argparse.Namespace) -> int:
     """Find mistakes once, before any process starts; then start them."""
     data = load_for(config)
     check_run(config.resolved(), data)
-    given = list(arguments.argv)
+    given, out = list(arguments.argv), _out(arguments, config)
     if arguments.resume is None:
-        given += ["--out", str(_out(arguments, config))]
+        given += ["--out", str(out)]
+    with RunDirectory(out, arguments.overwrite, arguments.resume is not None):
+        pass  # the processes will hold it; one that cannot be used is refused now
     return launch(Launch(given, config.workers * config.shards, config.threads, config.timeout, config.restarts))
 
 
