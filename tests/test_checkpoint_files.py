@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pdadmm.checkpoint.files import check_file, digest_on_disk, read_rows, write_tensors
+from pdadmm.checkpoint.files import check_file, read_rows, reads_back, write_tensors
 from pdadmm.checkpoint.folder import Folder
 from pdadmm.checkpoint.manifest import (
     MANIFEST_FILE,
@@ -66,8 +66,21 @@ def test_files_are_safetensors_and_hashed_as_they_are_written(tmp_path: Path) ->
         assert found[name].shape == tensor.shape
         assert torch.equal(bits(found[name]), bits(tensor)), name
     assert size == path.stat().st_size
-    assert sha256 == digest_on_disk(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     check_file(path, size, sha256)
+    assert reads_back(path, TENSORS)
+
+
+def test_a_file_that_the_disk_changed_does_not_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "tensors"
+    write_tensors(path, TENSORS)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert not reads_back(path, TENSORS), place
+    for other in (content[:-1], content + b" ", b""):
+        path.write_bytes(other)
+        assert not reads_back(path, TENSORS)
 
 
 def test_a_file_is_the_same_bytes_however_its_tensors_lie_in_memory(tmp_path: Path) -> None:

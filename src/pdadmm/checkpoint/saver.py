@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pdadmm.checkpoint.files import digest_on_disk, write_tensors
+from pdadmm.checkpoint.files import reads_back, write_tensors
 from pdadmm.checkpoint.folder import Folder
 from pdadmm.checkpoint.manifest import FileEntry, HistoryMark, Manifest
 from pdadmm.engine.layers import SAMPLE_VARIABLES
@@ -136,7 +136,7 @@ class Saver:
             for number, tensors in layers.items():
                 name = FileEntry.file_name(number, self._world.shard)
                 size, sha256 = write_tensors(directory / name, tensors)
-                if digest_on_disk(directory / name) != sha256:
+                if not reads_back(directory / name, tensors):
                     raise DamageError(f"{directory / name} did not read back as it was written")
                 entry = FileEntry(name, number, rows.start, rows.stop - rows.start, size, sha256)
                 self._entries.append(entry)
