@@ -6,9 +6,10 @@ array has to be copied first; we read it with the library.
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import io
 import json
+import mmap
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,24 +30,98 @@ _NAMES = {
     torch.uint8: "U8",
 }
 _PIECE = 8 * 2**20
+_BLOCK = 4096  # past the cache, a file is written and read in whole blocks
+_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
     """Write a file, flush it to the disk, and return its size and SHA-256."""
-    digest = hashlib.sha256()
-    with path.open("wb", buffering=0) as file:
+    if _DIRECT:
+        try:
+            return _write(path, tensors, _DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # this file system has only the way through the cache
+                raise
+    return _write(path, tensors, 0)
 
-        def put(content: memoryview) -> None:
-            digest.update(content)
-            written = 0
-            while written < len(content):  # a raw write may take only a part
-                written += file.write(content[written:])
 
+def _write(path: Path, tensors: Mapping[str, Tensor], direct: int) -> tuple[int, str]:
+    """Past the cache where that can be done: filling it takes the processor longer than the hash does."""
+    digest, buffer, size = hashlib.sha256(), mmap.mmap(-1, _PIECE), 0
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | direct, 0o666)
+    try:
+        for count in _pieces(tensors, buffer):
+            with memoryview(buffer) as view:
+                digest.update(view[:count])
+                _write_all(file, view[: count + (-count % _BLOCK if direct else 0)])
+            size += count
+        os.ftruncate(file, size)  # the last block was filled up
+        os.fsync(file)
+    finally:
+        os.close(file)
+    return size, digest.hexdigest()
+
+
+def _write_all(file: int, content: memoryview) -> None:
+    """A single write may take only a part."""
+    while content:
+        content = content[os.write(file, content) :]
+
+
+def reads_back(path: Path, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the disk has what `write_tensors` wrote: not as the cache remembers it, where the system can be told so.
+
+    Bytes are compared, which takes a fraction of the time that hashing them again would.
+    """
+    file = _open_past_cache(path)
+    try:
+        expected, found = mmap.mmap(-1, _PIECE), mmap.mmap(-1, _PIECE)
+        for count in _pieces(tensors, expected):
+            if _read_into(file, found) != count:
+                return False
+            if not np.array_equal(np.frombuffer(expected, np.uint8, count), np.frombuffer(found, np.uint8, count)):
+                return False
+        return count < _PIECE or _read_into(file, found) == 0
+    finally:
+        os.close(file)
+
+
+def _open_past_cache(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | _DIRECT)
+    except OSError:
+        file = os.open(path, os.O_RDONLY)
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return file
+
+
+def _read_into(file: int, buffer: mmap.mmap) -> int:
+    """Fill the buffer, or as much of it as the file has left."""
+    filled = 0
+    with memoryview(buffer) as view:
+        while filled < _PIECE and (count := os.readv(file, [view[filled:]])):
+            filled += count
+            if filled % _BLOCK:  # only at its end
+                break
+    return filled
+
+
+def _pieces(tensors: Mapping[str, Tensor], buffer: mmap.mmap) -> Iterator[int]:
+    """The file in pieces that fill the buffer, but for the last; how many bytes each has."""
+    filled = 0
+    with memoryview(buffer) as view:
         for content in _contents(tensors):
-            for start in range(0, len(content), _PIECE):
-                put(content[start : start + _PIECE])
-        os.fsync(file.fileno())
-        return file.tell(), digest.hexdigest()
+            start = 0
+            while start < len(content):
+                count = min(_PIECE - filled, len(content) - start)
+                view[filled : filled + count] = content[start : start + count]
+                start, filled = start + count, filled + count
+                if filled == _PIECE:
+                    yield filled
+                    filled = 0
+        if filled:
+            yield filled
 
 
 def _contents(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
@@ -65,31 +140,6 @@ def _header(tensors: Mapping[str, Tensor]) -> bytes:
     header = json.dumps(entries, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
     return len(header).to_bytes(8, "little") + header
-
-
-def reads_back(path: Path, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether the disk has what `write_tensors` wrote: not as the cache remembers it, where the system can be told so.
-
-    Bytes are compared, which takes a fraction of the time that hashing them again would.
-    """
-    with path.open("rb", buffering=0) as file:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        for content in _contents(tensors):
-            for start in range(0, len(content), _PIECE):
-                piece = content[start : start + _PIECE]
-                if not np.array_equal(np.frombuffer(_read(file, len(piece)), np.uint8), np.frombuffer(piece, np.uint8)):
-                    return False
-        return not file.read(1)
-
-
-def _read(file: io.FileIO, size: int) -> bytes:
-    """So many bytes, or as many as there are: a raw read may give fewer."""
-    parts = []
-    while size and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def check_file(path: Path, size: int, sha256: str) -> None:
