@@ -187,7 +187,7 @@ def test_restarts_exhausted(tmp_path: Path, calm: Path) -> None:
     assert run.errors.count("starting again") == 1
     last = run.lines[-1][1]
     assert "rank 2 was killed by SIGKILL" in last
-    assert "left of 1; pdadmm train --resume" in last
+    assert f"no restart is left (--restarts 1); go on with pdadmm train --resume {out}" in last
     resume(out, calm)
 
 

@@ -23,8 +23,10 @@ class Observer:
     on_row: Callable[[Row], None] = field(default=lambda row: None)
     on_note: Callable[[str], None] = field(default=_warn)
     should_stop: Callable[[], bool] = field(default=lambda: False)
+    on_warning: Callable[[str], None] = field(default=_warn)
+    """Told of what went wrong without ending the run, such as a damaged checkpoint."""
 
 
 def silent() -> Observer:
     """For processes that leave the talking to another."""
-    return Observer(on_note=lambda note: None)
+    return Observer(on_note=lambda note: None, on_warning=lambda note: None)

@@ -75,11 +75,13 @@ def prepare(
         check_memory(plan_memory(config, shape))
     torch.set_num_threads(config.threads or default_threads())
     theory = Theory(method_weights(config), activation.lipschitz)
-    if message := theory.warning():
+    if resume is None and (message := theory.warning()):
         observer.on_note(message)
     problem = _problem(config, data, preprocessor, shape, world)
     ground = _Ground(config, shape, fingerprint, problem, theory, placement, world, observer)
     saved = ground.find_saved(resume) if resume else None
+    if resume and saved is None:
+        observer.on_note("there is no checkpoint yet; the run begins anew")
     session = ground.begin(source, activation) if saved is None else ground.go_on(saved)
     return Prepared(session, preprocessor, fingerprint, saved)
 
@@ -117,7 +119,7 @@ class _Ground:
 
         rows = Tiling(self.shape.samples, 1, self.world.shard, self.world.num_shards).rows
         device = torch.device(self.config.device)
-        return find_newest(self.world, resume, self.placement, rows, device, accept, self.observer.on_note)
+        return find_newest(self.world, resume, self.placement, rows, device, accept, self.observer.on_warning)
 
     def _check_same_run(self, saved: Manifest, allow_changes: bool) -> list[str]:
         """Refuse what would not be the same run; returns the changes that were allowed."""

@@ -57,6 +57,8 @@ class Place:
 def read_config(run: Path) -> Config:
     """The configuration of a run."""
     path = run / CONFIG_FILE
+    if not run.is_dir():
+        raise UserError(f"{run} is not a directory, so it holds no run")
     if not path.is_file():
         raise UserError(f"{run} holds no run: it has no {CONFIG_FILE}")
     return Config.from_mapping(read_toml(path), str(path))
@@ -77,7 +79,7 @@ def carry_out(
         scribe = _Scribe(directory if leads else None, Folder(place.path), config, _is_first(world), observer)
         keeper = Keeper(
             config.resolved(),
-            Saver(world, scribe.folder, leads, observer.on_note),
+            Saver(world, scribe.folder, leads, observer.on_warning),
             scribe.source(place) if place.resume else None,
             scribe.history_mark,
         )
@@ -85,6 +87,9 @@ def carry_out(
         if result is None:
             return None
         assert data is not None
+        if (finished := _finished(directory, result)) is not None:
+            observer.on_note(f"the run already has all its {finished['epochs']} epochs; --epochs extends it")
+            return finished
         summary = summarise(result, data)
         _store(directory, result, summary, observer)
         return summary
@@ -223,9 +228,27 @@ class _Scribe:
                 self._observer.on_note(f"checkpoints/{name} is not used and will be deleted when two are newer")
 
 
+def _finished(directory: RunDirectory, result: Result) -> dict[str, Any] | None:
+    """The summary of a run that had ended, and that there was nothing left to do for."""
+    epoch = result.history[-1]["epoch"]
+    if result.resumed_from != epoch:
+        return None
+    try:
+        summary: dict[str, Any] = json.loads((directory.path / SUMMARY_FILE).read_bytes())
+        is_same = (summary["epochs"], summary["status"]) == (epoch, result.status)
+        is_same = is_same and summary["model_sha256"] == _sha256(directory.path / MODEL_FILE)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return summary if is_same else None
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], observer: Observer) -> None:
     result.model.save(directory.path / MODEL_FILE)
-    summary["model_sha256"] = hashlib.sha256((directory.path / MODEL_FILE).read_bytes()).hexdigest()
+    summary["model_sha256"] = _sha256(directory.path / MODEL_FILE)
     directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
     try:
         from pdadmm.plot import plot_run

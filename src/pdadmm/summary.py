@@ -12,6 +12,7 @@ import torch
 
 from pdadmm.config import format_hidden
 from pdadmm.data import Dataset
+from pdadmm.engine.launch import restarts
 from pdadmm.machine import usable_cores
 from pdadmm.trainer import Result
 from pdadmm.version import __version__
@@ -53,6 +54,7 @@ def summarise(result: Result, data: Dataset) -> dict[str, Any]:
             }
             for usage in result.usage
         ],
+        "restarts": restarts(),
         "resumed_from": result.resumed_from,
         "checkpoints": dataclasses.asdict(result.checkpoints) if result.checkpoints else None,
         "environment": {

@@ -26,7 +26,7 @@ from pdadmm.prepare import Prepared, prepare
 STATUS = {
     "converged": "residual and change fell below the tolerance; lower --tolerance to go on",
     "completed": "all epochs were run; if the objective is still falling, raise --epochs",
-    "interrupted": "stopped on request after a whole iteration; pdadmm train --resume goes on",
+    "interrupted": "stopped on request after a whole iteration; what it came to is saved",
 }
 """Why a run may end, and what to do then."""
 

@@ -321,7 +321,7 @@ LAYER = f"{NEWEST}/layer-002-shard-01.safetensors"
 MANIFEST = f"{NEWEST}/manifest.json"
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bit": (lambda run: change_byte(run / LAYER), f"run/{LAYER} has been changed: its SHA-256 is "),
-    "cut": (lambda run: os.truncate(run / LAYER, 100), f"run/{LAYER} is not "),
+    "cut": (lambda run: os.truncate(run / LAYER, 100), f"run/{LAYER} has 100 bytes instead of "),
     "missing": (lambda run: (run / LAYER).unlink(), f"run/{LAYER} is missing"),
     "foreign": (lambda run: (run / NEWEST / "x").touch(), f"run/{NEWEST}/x does not belong"),
     "manifest": (lambda run: change_byte(run / MANIFEST), f"run/{MANIFEST} "),

@@ -47,7 +47,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
 
 def _write(path: Path, tensors: Mapping[str, Tensor], direct: int) -> tuple[int, str]:
     """Past the cache where that can be done: filling it takes the processor longer than the hash does."""
-    digest, buffer, size = hashlib.sha256(), mmap.mmap(-1, _PIECE), 0
+    digest, buffer, size = hashlib.sha256(), _buffer(tensors), 0
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | direct, 0o666)
     try:
         for count in _pieces(tensors, buffer):
@@ -75,13 +75,13 @@ def reads_back(path: Path, tensors: Mapping[str, Tensor]) -> bool:
     """
     file = _open_past_cache(path)
     try:
-        expected, found = mmap.mmap(-1, _PIECE), mmap.mmap(-1, _PIECE)
+        expected, found = _buffer(tensors), _buffer(tensors)
         for count in _pieces(tensors, expected):
             if _read_into(file, found) != count:
                 return False
             if not np.array_equal(np.frombuffer(expected, np.uint8, count), np.frombuffer(found, np.uint8, count)):
                 return False
-        return count < _PIECE or _read_into(file, found) == 0
+        return count < len(found) or _read_into(file, found) == 0
     finally:
         os.close(file)
 
@@ -100,11 +100,17 @@ def _read_into(file: int, buffer: mmap.mmap) -> int:
     """Fill the buffer, or as much of it as the file has left."""
     filled = 0
     with memoryview(buffer) as view:
-        while filled < _PIECE and (count := os.readv(file, [view[filled:]])):
+        while filled < len(view) and (count := os.readv(file, [view[filled:]])):
             filled += count
             if filled % _BLOCK:  # only at its end
                 break
     return filled
+
+
+def _buffer(tensors: Mapping[str, Tensor]) -> mmap.mmap:
+    """Memory that begins with a block; no more of it than a small file needs."""
+    size = sum(len(content) for content in _contents(tensors))
+    return mmap.mmap(-1, min(_PIECE, size + -size % _BLOCK))
 
 
 def _pieces(tensors: Mapping[str, Tensor], buffer: mmap.mmap) -> Iterator[int]:
@@ -114,10 +120,10 @@ def _pieces(tensors: Mapping[str, Tensor], buffer: mmap.mmap) -> Iterator[int]:
         for content in _contents(tensors):
             start = 0
             while start < len(content):
-                count = min(_PIECE - filled, len(content) - start)
+                count = min(len(view) - filled, len(content) - start)
                 view[filled : filled + count] = content[start : start + count]
                 start, filled = start + count, filled + count
-                if filled == _PIECE:
+                if filled == len(view):
                     yield filled
                     filled = 0
         if filled:

@@ -175,8 +175,9 @@ def read_manifest(directory: Path) -> Manifest:
         raise DamageError(f"{found[foreign[0]]} does not belong to the checkpoint")
     for name, entry in listed.items():
         check_regular(directory / name)
-        if (directory / name).stat().st_size != entry.bytes:
-            raise DamageError(f"{directory / name} is not {entry.bytes} bytes long, as it was")
+        size = (directory / name).stat().st_size
+        if size != entry.bytes:
+            raise DamageError(f"{directory / name} has {size} bytes instead of {entry.bytes}")
     return manifest
 
 

@@ -152,7 +152,7 @@ class Saver:
     def _check_room(self, directory: Path, layers: dict[int, Layer]) -> None:
         """Refuse before the disk does: filling it to the last byte would leave none for the history."""
         size = sum(tensor.numel() * tensor.element_size() for layer in layers.values() for tensor in layer.values())
-        if shutil.disk_usage(directory).free < size * self._world.local_processes + _DISK_SPARE:
+        if shutil.disk_usage(directory).free < size + _DISK_SPARE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def complete(self) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from pdadmm.cli import evaluate, inspect, plan, predict, train
-from pdadmm.engine.launch import is_worker, own_rank
-from pdadmm.errors import PdadmmError, StorageError, UserError
+from pdadmm.engine.launch import is_launched, is_worker, own_rank
+from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError
 from pdadmm.version import __version__
 
 INTERRUPTED = 130
@@ -62,7 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except PdadmmError as error:
         rank = own_rank()
-        if not (rank and error.everywhere):
+        if isinstance(error, LostWorkerError) and is_launched():
+            # What became of the run is the launcher's to say.
+            print(f"pdadmm: rank {rank}: {error}", file=sys.stderr)
+        elif not (rank and error.everywhere):
             _failed(f"rank {rank}: {error}" if rank else str(error), error.exit_code)
         if is_worker():
             # Connections to processes that are ending too cannot be taken down in order; trying would abort.

@@ -62,6 +62,13 @@ class Progress:
         else:
             _print(f"note: {text}")
 
+    def warn(self, text: str) -> None:
+        """A line that is shown with --quiet too."""
+        if self._quiet and sys.stderr is not None:
+            _print(f"warning: {text}")
+        else:
+            self.note(text)
+
     def close(self) -> None:
         """Leave the terminal clean."""
         if self._bar is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import time
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.progress import Progress
 from pdadmm.config import Config
-from pdadmm.engine.launch import Launch, die_with_launcher, is_restart, is_worker, launch
+from pdadmm.data import Dataset
+from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch, restarts
 from pdadmm.engine.world import LocalWorld, World
 from pdadmm.errors import StorageError, UserError
 from pdadmm.observer import Observer
@@ -97,14 +99,24 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 def _launch(config: Config, arguments: argparse.Namespace) -> int:
     """Find mistakes once, before any process starts; then start them."""
-    data = load_for(config)
+    data = _load(config, arguments)
     check_run(config.resolved(), data)
     given, out = list(arguments.argv), _out(arguments, config)
     if arguments.resume is None:
         given += ["--out", str(out)]
     with RunDirectory(out, arguments.overwrite, arguments.resume is not None):
         pass  # the processes will hold it; one that cannot be used is refused now
-    return launch(Launch(given, config.workers * config.shards, config.threads, config.timeout, config.restarts))
+    processes = config.workers * config.shards
+    return launch(Launch(given, processes, config.threads, config.timeout, config.restarts, out))
+
+
+def _load(config: Config, arguments: argparse.Namespace) -> Dataset:
+    try:
+        return load_for(config)
+    except UserError as error:
+        if arguments.resume is None or not Path(config.data).suffix or Path(config.data).exists():
+            raise
+        raise UserError(f"{error}; if it has moved, say where it is now by --data") from None
 
 
 def _out(arguments: argparse.Namespace, config: Config) -> Path:
@@ -114,13 +126,14 @@ def _out(arguments: argparse.Namespace, config: Config) -> Path:
 
 def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     """One process's part; the first one speaks and writes for all."""
-    data = load_for(config) if holds_data(world) else None
+    data = _load(config, arguments) if holds_data(world) else None
     is_first = world.stage == world.shard == 0
     out = _out(arguments, config)
-    place = Place(out, arguments.overwrite, arguments.resume is not None, arguments.allow_changes, is_restart())
+    place = Place(out, arguments.overwrite, arguments.resume is not None, arguments.allow_changes, restarts() > 0)
     with _StopRequest(speaks=is_first) as stop:
         progress = Progress(config.epochs, arguments.quiet or not is_first)
-        observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.asked)
+        warn = progress.warn if is_first else progress.note
+        observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.asked, warn)
         try:
             summary = carry_out(world, config, data, place, observer)
         finally:
@@ -144,6 +157,10 @@ def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:
     print(f"{summary['status']} after {summary['epochs']} epochs: {scores}  ({summary['seconds']:.1f} s of training)")
     print(f"{summary['advice']}")
     print(f"run directory: {out}")
+    if summary["status"] == "interrupted" and summary["checkpoints"]["last_epoch"] == summary["epochs"]:
+        print(f"go on with: pdadmm train --resume {shlex.quote(str(out))}")
+    if summary["restarts"]:
+        print(f"the run was started again {summary['restarts']} times; times below are since the last")
     if summary["checkpoints"]["failed"]:
         print(f"{summary['checkpoints']['failed']} checkpoints could not be written")
     if len(summary["workers"]) > 1:

@@ -18,6 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pdadmm.errors import LostWorkerError
 from pdadmm.machine import usable_cores
@@ -35,6 +36,7 @@ class Launch:
     threads: int | None
     timeout: float
     restarts: int
+    directory: Path
 
 
 def launch(run: Launch) -> int:
@@ -48,16 +50,16 @@ def launch(run: Launch) -> int:
             code, event = _start(run)
             if code != LostWorkerError.exit_code:
                 break
-            print(f"pdadmm: {event}; {_what_now(attempt, run.restarts)}", file=sys.stderr, flush=True)
+            print(f"pdadmm: {event}; {_what_now(attempt, run)}", file=sys.stderr, flush=True)
     except SignalException:  # torchelastic's handler stays in place between two attempts
         return 128 + signal.SIGINT
     return code
 
 
-def _what_now(attempt: int, restarts: int) -> str:
-    if attempt < restarts:
-        return f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})"
-    return f"no restart is left of {restarts}; pdadmm train --resume goes on from the last checkpoint"
+def _what_now(attempt: int, run: Launch) -> str:
+    if attempt < run.restarts:
+        return f"starting again, from the last checkpoint if there is one (restart {attempt + 1} of {run.restarts})"
+    return f"no restart is left (--restarts {run.restarts}); go on with pdadmm train --resume {run.directory}"
 
 
 def _start(run: Launch) -> tuple[int, str]:
@@ -67,20 +69,20 @@ def _start(run: Launch) -> tuple[int, str]:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     _silence()
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=run.processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=0,
-        # After Ctrl-C or SIGTERM the processes finish an iteration and save; a process that hangs is lost by then.
-        shutdown_timeout=int(2 * run.timeout) + 60,
-    )
     with tempfile.TemporaryDirectory(prefix="pdadmm-") as logs:
-        config.logs_specs = DefaultLogsSpecs(log_dir=logs)  # torchelastic leaves its own folder behind
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=run.processes,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=logs),  # torchelastic would leave a folder of its own behind
+            # After Ctrl-C or SIGTERM the processes finish an iteration and save; one that hangs is lost by then.
+            shutdown_timeout=int(2 * run.timeout) + 60,
+        )
         try:
             elastic_launch(config, sys.executable)("-m", "pdadmm", *run.arguments)
         except ChildFailedError as error:
@@ -126,9 +128,14 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def is_restart() -> bool:
-    """True in a process that takes the place of one that was lost, under our launcher or torchrun's --max-restarts."""
-    return any(os.environ.get(name, "0") != "0" for name in (_ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
+def restarts() -> int:
+    """How often the processes of this run were lost and started again, by our launcher or torchrun's --max-restarts."""
+    return sum(int(os.environ.get(name, "0")) for name in (_ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
+
+
+def is_launched() -> bool:
+    """True in a process that our own launcher started, and will start again."""
+    return is_worker() and _ATTEMPT in os.environ
 
 
 def is_worker() -> bool:
