@@ -19,39 +19,43 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pdadmm.math import hidden
 from pdadmm.math import subproblems as sub
 from pdadmm.math.activations import Activation
+from pdadmm.math.hidden import MEASURED, HiddenStep
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.losses import Loss
 from pdadmm.math.solvers import Solver
 from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
-from pdadmm.math.tiles import Workspace, sum_of_rows, sum_of_squares
+from pdadmm.math.tiles import SUM_ROWS, Workspace, row_norms, sum_of_rows, sum_of_squares, within
 
-# Tile slots 0 to 2 belong to the solver; a tile of `a` may live in slot 0.
+# Tile slot 0 may hold a tile of `a`, slot 4 one of the next layer's p.
 _SLOTS = (1, 2, 3)
 
 
 class Closing(Protocol):
-    """What follows the linear part of a layer: an activation, or the loss."""
+    """What follows the linear part of a layer: an activation, or the loss.
 
-    def step(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace) -> Tensor:
-        """Update z (and q) of these rows; returns the measured sums, in the order of `MEASURED`."""
+    What it measures goes into `measured`, a row for each of MEASURED and a column for each sample.
+    """
 
-    def measure(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace) -> Tensor:
-        """The same sums at the present point, with no update."""
+    @property
+    def tile_rows(self) -> int | None:
+        """Rows to visit at a time, or None for as many as the cache likes."""
+
+    def step(
+        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
+    ) -> None:
+        """Update z (and q) of these rows, and measure."""
+
+    def measure(
+        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
+    ) -> None:
+        """Measure at the present point, with no update."""
 
     def gradients(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None) -> Tensor:
         """|dL/dz|² + |dL/dq|² + |dL/du|² of these rows."""
-
-
-MEASURED = ("fit", "gap", "residual", "coupling", "risk", "dz", "dq", "q", "prox_residual")
-"""What a closing measures; each is a field of `LayerReport`."""
-
-
-def _measured(like: Tensor, **sums: Tensor) -> Tensor:
-    zero = torch.zeros((), dtype=torch.float64, device=like.device)
-    return torch.stack([sums.pop(name, zero) for name in MEASURED])
 
 
 @dataclass(frozen=True)
@@ -60,60 +64,35 @@ class HiddenClosing:
 
     activation: Activation
     weights: Weights
+    kernel: HiddenStep
+    tile_rows = None
 
-    def step(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace) -> Tensor:
+    def step(
+        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
+    ) -> None:
         """z by the activation, then q = (rho p_next + u + nu f(z)) / (rho + nu)."""
         assert s.q is not None
         assert p_next is not None
         nu, rho = self.weights.nu, self.weights.rho
         z, q = s.z[rows], s.q[rows]
-        work, z_new, f = (ws.tile(slot, *z.shape) for slot in _SLOTS)
-        if s.m_sent is None:
-            u = sub.dual(q, self.activation.forward(z, work), nu)
-        else:
-            u = s.m_sent(rows, work).sub_(q, alpha=rho).neg_()
-        self.activation.z_step(a, q, z, self.weights.z_prox, z_new)
-        dz = sum_of_squares(z.sub_(z_new))
-        z.copy_(z_new)
+        v, z_new, f = (ws.tile(slot, *z.shape) for slot in _SLOTS)
         p = p_next(rows, ws.tile(4, *z.shape))
-        q_new = sub.q_step(p, u, self.activation.forward(z, f), nu, rho)
-        dq = sum_of_squares(q.sub_(q_new))
-        q.copy_(q_new)
-        return self._terms(z, q, a, f, p, (work, z_new), dz=dz, dq=dq)
+        if s.m_sent is None:
+            sub.scaled_dual(q, self.activation.forward(z, v))
+        else:
+            s.m_sent(rows, v).sub_(q, alpha=rho).mul_(-1 / nu)  # u = rho q - m
+        self.kernel(z, q, a, p, (v, z_new, f), measured)
 
-    def measure(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace) -> Tensor:
+    def measure(
+        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
+    ) -> None:
         """The terms of L_rho as they are."""
         assert s.q is not None
         assert p_next is not None
-        z, q = s.z[rows], s.q[rows]
-        one, two, f = (ws.tile(slot, *z.shape) for slot in _SLOTS)
+        z, q, f = (ws.tile(slot, *s.z[rows].shape) for slot in _SLOTS)
         p = p_next(rows, ws.tile(4, *z.shape))
-        return self._terms(z, q, a, self.activation.forward(z, f), p, (one, two))
-
-    def _terms(
-        self,
-        z: Tensor,
-        q: Tensor,
-        a: Tensor,
-        f: Tensor,
-        p: Tensor,
-        work: tuple[Tensor, Tensor],
-        **moved: Tensor,
-    ) -> Tensor:
-        """|z - a|², |q - f|², |p - q|² and <u, p - q>; overwrites f and the work tiles."""
-        one, two = work
-        fit = sum_of_squares(torch.sub(z, a, out=one))
-        u = sub.dual(q, f, self.weights.nu)
-        r = torch.sub(p, q, out=one)
-        return _measured(
-            z,
-            fit=fit,
-            gap=sum_of_squares(u) / self.weights.nu**2,
-            residual=sum_of_squares(r),
-            coupling=sum_of_rows(torch.mul(u, r, out=two).sum(1)),
-            q=sum_of_squares(q),
-            **moved,
-        )
+        self.activation.forward(z.copy_(s.z[rows]), f)
+        hidden.measure(z, q.copy_(s.q[rows]), a, p, f, measured)
 
     def gradients(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None) -> Tensor:
         """At a kink of f, the least element between the one-sided derivatives; dL/dq = -rho (p - q) = -rho dL/du."""
@@ -136,20 +115,25 @@ class OutputClosing:
     y: Tensor
     sample_weight: Tensor
     weights: Weights
+    tile_rows = SUM_ROWS  # its solver stops tile by tile, so its bits depend on them
 
-    def step(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace) -> Tensor:
+    def step(
+        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
+    ) -> None:
         """z by the prox of R, kept at z_old for samples where that is lower."""
         y, weight, z = self.y[rows], self.sample_weight[rows], s.z[rows]
         result = self.loss.prox(a, y, weight, z, self.weights.nu)
         no_worse = self._objective(result.z, a, y, weight) <= self._objective(z, a, y, weight)
         z_new = torch.where(no_worse[:, None], result.z, z)
-        dz = sum_of_squares(z.sub_(z_new))
+        row_norms(z.sub_(z_new), measured[hidden.DZ])
         z.copy_(z_new)
-        return self._terms(z, a, y, weight, dz)
+        self._terms(z, a, y, weight, measured)
 
-    def measure(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace) -> Tensor:
+    def measure(
+        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
+    ) -> None:
         """The terms of L_rho as they are."""
-        return self._terms(s.z[rows], a, self.y[rows], self.sample_weight[rows], None)
+        self._terms(s.z[rows], a, self.y[rows], self.sample_weight[rows], measured)
 
     def gradients(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None) -> Tensor:
         """|R'(z) + nu (z - a)|²."""
@@ -162,15 +146,10 @@ class OutputClosing:
     def _slope(self, z: Tensor, a: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         return self.loss.gradient(z, y, weight).add_(z - a, alpha=self.weights.nu)
 
-    def _terms(self, z: Tensor, a: Tensor, y: Tensor, weight: Tensor, dz: Tensor | None) -> Tensor:
-        moved = {} if dz is None else {"dz": dz}
-        return _measured(
-            z,
-            fit=sum_of_squares(z - a),
-            risk=sum_of_rows(self.loss.value(z, y, weight)),
-            prox_residual=sum_of_squares(self._slope(z, a, y, weight)),
-            **moved,
-        )
+    def _terms(self, z: Tensor, a: Tensor, y: Tensor, weight: Tensor, measured: Tensor) -> None:
+        row_norms(z - a, measured[hidden.FIT])
+        row_norms(self._slope(z, a, y, weight), measured[hidden.PROX_RESIDUAL])
+        measured[hidden.RISK] = self.loss.value(z, y, weight)
 
 
 class Block:
@@ -199,10 +178,12 @@ class Block:
         """Update z and q from the right neighbour's new p; returns what was measured."""
         s, ws = self.state, self._ws
         sums = ws.sum("measured", len(MEASURED), dtype=torch.float64)
-        for index, chunk in enumerate(ws.tiling.chunks()):
-            for rows in chunk:
+        for index, chunk in enumerate(ws.tiling.chunks(self._closing.tile_rows)):
+            measured = ws.row_values(len(MEASURED), chunk.rows.stop - chunk.rows.start)
+            for rows in chunk.tiles:
                 a = self._solver.a_tile(s, rows, ws)
-                sums.add(self._closing.step(s, rows, a, p_next, ws))
+                self._closing.step(s, rows, a, p_next, ws, measured[:, within(rows, chunk)])
+            sums.add(_sum_measured(measured))
             sums.close_chunk()
             if after_chunk is not None:
                 after_chunk(index)
@@ -213,10 +194,12 @@ class Block:
         s, ws = self.state, self._ws
         self._certain = LayerReport()
         sums = ws.sum("measured", len(MEASURED), dtype=torch.float64)
-        for chunk in ws.tiling.chunks():
-            for rows in chunk:
+        for chunk in ws.tiling.chunks(self._closing.tile_rows):
+            measured = ws.row_values(len(MEASURED), chunk.rows.stop - chunk.rows.start)
+            for rows in chunk.tiles:
                 a = sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
-                sums.add(self._closing.measure(s, rows, a, p_next, ws))
+                self._closing.measure(s, rows, a, p_next, ws, measured[:, within(rows, chunk)])
+            sums.add(_sum_measured(measured))
             sums.close_chunk()
         return self._report(sums.take(), ridge)
 
@@ -225,13 +208,13 @@ class Block:
         s, ws, nu, rho = self.state, self._ws, self._weights.nu, self._weights.rho
         total = ws.sum("stationarity", dtype=torch.float64)
         by_W, by_b = ws.sum("cross", *s.W.shape), ws.sum("z", len(s.b))
-        for chunk in ws.tiling.chunks():
-            for rows in chunk:
+        for chunk in ws.tiling.chunks(SUM_ROWS):
+            for rows in chunk.tiles:
                 count = rows.stop - rows.start
                 a = sub.linear(s.p[rows], s.W, s.b, ws.tile(0, count, len(s.b)))
                 total.add(self._closing.gradients(s, rows, a, p_next))
                 e = a.sub_(s.z[rows])
-                by_W.add_product(e.t(), s.p[rows])
+                by_W.add_product(e, s.p[rows])
                 by_b.add(e.sum(0))
                 if m is not None:
                     m_tile, g = m(rows, ws.tile(1, count, s.p.shape[1])), ws.tile(2, count, s.p.shape[1])
@@ -258,13 +241,13 @@ class Block:
         s, ws, width = self.state, self._ws, self.state.p.shape[1]
         total = ws.sum("p sum", width, dtype=torch.float64)
         squares = ws.sum("p squares", width, dtype=torch.float64)
-        for chunk in ws.tiling.chunks():
-            for rows in chunk:
+        for chunk in ws.tiling.chunks(SUM_ROWS):
+            for rows in chunk.tiles:
                 total.add(s.p[rows].double().sum(0))
             total.close_chunk()
         mean = total.take() / ws.tiling.num_samples
-        for chunk in ws.tiling.chunks():
-            for rows in chunk:
+        for chunk in ws.tiling.chunks(SUM_ROWS):
+            for rows in chunk.tiles:
                 squares.add((s.p[rows].double() - mean).square_().sum(0))
             squares.close_chunk()
         scale = float(squares.take().mean())
@@ -277,6 +260,12 @@ class Block:
 
     def _report(self, sums: Tensor, ridge: float) -> LayerReport:
         measured = dict(zip(MEASURED, sums.tolist(), strict=True))
+        measured["coupling"] *= self._weights.nu  # <u, p - q>, of which <u/nu, p - q> was measured
         square = float(sum_of_squares(self.state.W))
         ridge_term = self._weights.nu * self.state.gram_scale * ridge / 2 * square
         return dataclasses.replace(self._certain, ridge=ridge_term, l2=self._weights.l2 / 2 * square, **measured)
+
+
+def _sum_measured(measured: Tensor) -> Tensor:
+    norms, values = measured[: hidden.COUPLING], measured[hidden.COUPLING :]
+    return torch.cat([sum_of_rows(norms, squared=True), sum_of_rows(values)])

@@ -118,6 +118,12 @@ class Config:
     )
     seed: int = _option(0, "run", "seed of the initial weights")
     dtype: str = _option("float32", "run", "arithmetic", ("float32", "float64"), on_resume="fixed")
+    products: str = _option(
+        "standard",
+        "run",
+        "arithmetic of the large products: as dtype says, float32 by oneDNN, or rounded to bfloat16",
+        ("standard", "onednn", "bfloat16"),
+    )
     device: str = _option("cpu", "run", "torch device", on_resume="free")
     threads: int | None = _option(
         None, "run", "threads (default: OMP_NUM_THREADS, else usable cores)", on_resume="free"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import torch
@@ -10,6 +11,8 @@ import torch
 from pdadmm.errors import UserError
 
 _CGROUP = Path("/sys/fs/cgroup")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+COMMON_CACHE = 32 * 2**20
 
 
 def default_threads() -> int:
@@ -25,6 +28,13 @@ def usable_cores() -> int:
     if len(quota) == 2 and quota[0] != "max":
         cores = min(cores, max(1, int(quota[0]) // int(quota[1])))
     return cores
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache that the first core has, or a common size where that cannot be told."""
+    found = [_read(index / "size").strip() for index in _CACHES.glob("index*")]
+    sizes = [int(size[:-1]) * {"K": 2**10, "M": 2**20}[size[-1]] for size in found if re.fullmatch(r"\d+[KM]", size)]
+    return max(sizes, default=COMMON_CACHE)
 
 
 def check_device(name: str) -> None:

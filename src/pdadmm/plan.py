@@ -80,7 +80,7 @@ def plan_memory(config: Config, shape: Shape) -> MemoryPlan:
     if config.workers > 1:
         # Every boundary has m and p where they arrive, and m where it leaves; p leaves from where it is.
         arrays += sum(3 * widths[stage[-1] + 1] for stage in place(config, shape).stages[:-1])
-    tiling = Tiling(samples, config.tile_rows or default_tile_rows(max(widths)))
+    tiling = Tiling(samples, config.tile_rows or default_tile_rows(max(widths)), width=max(config.hidden))
     parameters = sum(n_in * n_out + n_out for n_in, n_out in pairwise(widths))
     scratch = samples * max(solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(widths))
     tiles = TILE_SLOTS * tiling.largest_tile * max(widths)

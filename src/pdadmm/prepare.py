@@ -117,7 +117,7 @@ class _Ground:
                 error.everywhere = True
                 raise
 
-        rows = Tiling(self.shape.samples, 1, self.world.shard, self.world.num_shards).rows
+        rows = Tiling(self.shape.samples, 1, self.world.shard, self.world.num_shards, max(self.config.hidden)).rows
         device = torch.device(self.config.device)
         return find_newest(self.world, resume, self.placement, rows, device, accept, self.observer.on_warning)
 
@@ -133,7 +133,8 @@ class _Ground:
             raise UserError(f"the run was begun with {saved.num_samples} training samples; the data now has {samples}")
         _check_progress(saved, len(self.config.hidden))
         others = []
-        if before.shards != shards and not all(Tiling(samples, 1, 0, n).keeps_bits for n in (before.shards, shards)):
+        tilings = [Tiling(samples, 1, 0, count, max(self.config.hidden)) for count in (before.shards, shards)]
+        if before.shards != shards and not all(tiling.keeps_bits for tiling in tilings):
             others.append(f"shards was {before.shards} and is now {shards}, which changes the order of sums")
         if saved.data != self.fingerprint:
             others.append(f"the data was {saved.data[:16]}… and is now {self.fingerprint[:16]}…, by SHA-256")
@@ -234,7 +235,7 @@ def _problem(
 ) -> Problem:
     """This process's part of the data, on the run's device."""
     dtype = getattr(torch, config.dtype)
-    rows = Tiling(shape.samples, 1, world.shard, world.num_shards).rows
+    rows = Tiling(shape.samples, 1, world.shard, world.num_shards, max(config.hidden)).rows
     train, test, weight = Samples(None, None), Samples(None, None), None
     if data is not None:
         assert preprocessor is not None
@@ -242,7 +243,7 @@ def _problem(
         if train.y is not None:
             weight = _sample_weights(config, preprocessor, data.train)[rows].to(config.device, dtype)
         if data.test is not None:
-            rows = Tiling(shape.tests, 1, world.shard, world.num_shards).rows
+            rows = Tiling(shape.tests, 1, world.shard, world.num_shards, max(config.hidden)).rows
             test = _samples(config, preprocessor, data.test, rows, world)
     device = torch.device(config.device)
     has_test = test if shape.tests else None

@@ -83,8 +83,8 @@ def test_zero_gradients_give_finite_step_sizes() -> None:
 
 def test_p_exact_is_the_minimum(layer: tuple[Tensor, ...]) -> None:
     p, W, b, z, q, u = layer
-    inverse = sub.p_system(W, NU, RHO)
-    best = sub.p_exact(z, b, W, RHO * q - u, inverse, NU, torch.empty_like(z), torch.empty_like(p))
+    system = sub.PSystem.of(W, b, NU, RHO)
+    best = sub.p_exact(z, W, RHO * q - u, system, NU, torch.empty_like(p))
     (slope,) = torch.autograd.grad(phi(best.requires_grad_(), W, b, z, q, u), best)
     assert float(slope.abs().max()) < 1e-12
 
@@ -93,7 +93,7 @@ def test_W_exact_is_the_joint_minimum_of_W_and_b(layer: tuple[Tensor, ...]) -> N
     p, W, _, z, _, _ = layer
     prox, ridge = 0.4, 0.2
     pc, zc = p - p.mean(0), z - z.mean(0)
-    best = sub.W_exact(pc.T @ pc, zc.T @ pc, W, prox, ridge).requires_grad_()
+    best = sub.W_exact(pc.T @ pc, zc.T @ pc, W, prox, ridge).W.requires_grad_()
     b = (z - p @ best.detach().T).mean(0).requires_grad_()
     value = ((z - p @ best.T - b) ** 2).sum() / 2 + prox / 2 * ((best - W) ** 2).sum() + ridge / 2 * (best**2).sum()
     for slope in torch.autograd.grad(value, [best, b]):
@@ -103,11 +103,11 @@ def test_W_exact_is_the_joint_minimum_of_W_and_b(layer: tuple[Tensor, ...]) -> N
 def test_q_step_minimises_and_u_follows_from_q_and_z() -> None:
     """After the q- and u-steps u = nu (q - f(z)) exactly: the lemma that lets u go unstored."""
     p_next, u, f = draw((N, N_OUT), (N, N_OUT), (N, N_OUT))
-    q = sub.q_step(p_next, u.clone(), f, NU, RHO).requires_grad_()
+    q = sub.q_step(p_next, u / NU, f, NU, RHO).requires_grad_()
     value = NU / 2 * ((q - f) ** 2).sum() + (u * (p_next - q)).sum() + RHO / 2 * ((p_next - q) ** 2).sum()
     (slope,) = torch.autograd.grad(value, q)
     assert float(slope.abs().max()) < 1e-12
     q = q.detach()
     u_new = u + RHO * (p_next - q)
-    torch.testing.assert_close(sub.dual(q, f.clone(), NU), u_new)
+    torch.testing.assert_close(NU * sub.scaled_dual(q, f.clone()), u_new)
     torch.testing.assert_close(sub.message(q, f.clone(), NU, RHO), RHO * q - u_new)

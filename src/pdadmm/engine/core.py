@@ -221,7 +221,8 @@ class Engine:
     def score(self, samples: Samples, num_samples: int) -> float:
         """Accuracy or R² of the network, evaluated as a pipeline through the stages."""
         scorer = Scorer(self._layers.loss.real_valued, self._problem.num_outputs)
-        tiling = Tiling(num_samples, FORWARD_ROWS, self._world.shard, self._world.num_shards)
+        width = max(self._config.hidden)
+        tiling = Tiling(num_samples, FORWARD_ROWS, self._world.shard, self._world.num_shards, width)
         for rows in tiling.tiles() if self.own_layers else ():
             z = self._forward(samples, rows)
             if self.own_layers[-1] == self._layers.output:
@@ -289,7 +290,7 @@ class Engine:
         assert self._right is not None
         outbox, last = self._right.outbox, self.blocks[-1]
         outbox.free(chunk)
-        for rows in list(self._ws.tiling.chunks())[chunk]:
+        for rows in list(self._ws.tiling.chunks())[chunk].tiles:
             if self._codec is None:
                 last.message(rows, outbox.array[rows])
             else:

@@ -19,7 +19,9 @@ from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, method_weights
 from pdadmm.engine.world import World
 from pdadmm.math.activations import get_activation
+from pdadmm.math.hidden import hidden_step
 from pdadmm.math.losses import get_loss
+from pdadmm.math.products import get_products
 from pdadmm.math.solvers import get_solver
 from pdadmm.math.state import LayerState
 from pdadmm.math.subproblems import linear
@@ -62,15 +64,17 @@ class Layers:
         self.activation, self.loss = get_activation(config.activation), get_loss(config)
         self._weights = method_weights(config)
         self._solver = get_solver(config, self._weights)
+        self._hidden_step = hidden_step(self.activation, self._weights)
         self.workspace = self._workspace()
 
     def _workspace(self) -> Workspace:
         problem, world = self._problem, self._world
         scratch = max(self._solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(self.widths))
         rows = self._config.tile_rows or default_tile_rows(max(self.widths))
-        tiling = Tiling(problem.num_samples, rows, world.shard, world.num_shards)
+        tiling = Tiling(problem.num_samples, rows, world.shard, world.num_shards, max(self._config.hidden))
         reduce = world.sum_over_shards if world.num_shards > 1 else None
-        return Workspace(tiling, max(self.widths), scratch, problem.dtype, problem.device, reduce)
+        products = get_products(self._config.products)
+        return Workspace(tiling, max(self.widths), scratch, problem.dtype, problem.device, reduce, products)
 
     # --- who is where
 
@@ -224,7 +228,7 @@ class Layers:
         return self._problem.train.x
 
     def _add(self, layer: int, state: LayerState) -> None:
-        closing: Closing = HiddenClosing(self.activation, self._weights)
+        closing: Closing = HiddenClosing(self.activation, self._weights, self._hidden_step)
         if layer == self.output:
             y, weight = self._problem.train.y, self._problem.sample_weight
             assert y is not None

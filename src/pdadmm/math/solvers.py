@@ -12,7 +12,6 @@ A solver walks the samples itself. Its phases return by how much L_rho is certai
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,8 +22,7 @@ from pdadmm.config import Config
 from pdadmm.math import subproblems as sub
 from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
-from pdadmm.math.threads import FEW_ROWS, one_thread
-from pdadmm.math.tiles import TreeSum, Workspace, sum_of_rows, sum_of_squares
+from pdadmm.math.tiles import SUM_ROWS, TreeSum, Workspace, row_norms, sum_of_rows, within
 
 
 @dataclass(frozen=True)
@@ -85,33 +83,28 @@ class Exact:
         """p = (nu (z - b) W + m)(nu WᵀW + rho I)⁻¹, and the sums pᵀp, zᵀp, Σp, Σz."""
         nu, rho = self._weights.nu, self._weights.rho
         n_out, n_in = s.W.shape
-        inverse = None if s.is_input else sub.p_system(s.W, nu, rho)
+        system = None if s.is_input else sub.PSystem.of(s.W, s.b, nu, rho)
         gram, cross = ws.sum(f"gram{s.lane}", n_in, n_in), ws.sum(f"cross{s.lane}", n_out, n_in)
         p_sum, z_sum = ws.sum(f"p{s.lane}", n_in), ws.sum(f"z{s.lane}", n_out)
         moved = ws.sum("moved", dtype=torch.float64)
         for index, chunk in enumerate(ws.tiling.chunks()):
-            for rows in chunk:
-                p, z, count = s.p[rows], s.z[rows], rows.stop - rows.start
-                if inverse is not None:
-                    assert m is not None
-                    p_new = sub.p_exact(
-                        z,
-                        s.b,
-                        s.W,
-                        m(rows, ws.tile(0, count, n_in)),
-                        inverse,
-                        nu,
-                        ws.tile(1, count, n_out),
-                        ws.tile(2, count, n_in),
-                    )
-                    moved.add(sum_of_squares(p.sub_(p_new)))
-                    p.copy_(p_new)
+            p, z = s.p[chunk.rows], s.z[chunk.rows]
+            if system is not None:
+                assert m is not None
+                norms = ws.row_values(1, len(p))
+                for rows in chunk.tiles:
+                    count, place = rows.stop - rows.start, within(rows, chunk)
+                    m_tile = m(rows, ws.tile(0, count, n_in))
+                    p_new = sub.p_exact(z[place], s.W, m_tile, system, nu, ws.tile(1, count, n_in), ws.products)
+                    row_norms(p[place].sub_(p_new), norms[0, place])
+                    p[place].copy_(p_new)
                     if s.as_sent is not None:
                         s.as_sent(rows)
-                    gram.add_product(p.t(), p)
-                    p_sum.add(p.sum(0))
-                cross.add_product(z.t(), p)
-                z_sum.add(z.sum(0))
+                moved.add(sum_of_rows(norms[0], squared=True))
+                gram.add_gram(p)
+                p_sum.add(p.sum(0))
+            cross.add_product(z, p)
+            z_sum.add(z.sum(0))
             _close(cross, z_sum, *(() if s.is_input else (gram, p_sum, moved)))
             if after_chunk is not None:
                 after_chunk(index)
@@ -124,25 +117,21 @@ class Exact:
         gram, p_mean = self._gram(s, ws)
         z_mean = ws.sum(f"z{s.lane}", len(s.b)).take() / count
         cross = ws.sum(f"cross{s.lane}", *s.W.shape).take().addr_(z_mean, p_mean, alpha=-count)
-        kept = s.gram_scale * ridge + l2 / nu
-        W = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, kept)
-        b = z_mean - W @ p_mean
-        dW, db = W - s.W, b - s.b
-        # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|²
-        with one_thread() if len(dW) < FEW_ROWS else nullcontext():
-            fitted = sum_of_rows((dW @ gram).mul_(dW).sum(1))
-        fitted += count * sum_of_rows((dW @ p_mean + db).square_())
-        damped = (s.gram_scale * delta + kept / 2) * sum_of_squares(dW)
-        s.W, s.b = W, b
-        drop = nu * float(fitted / 2 + damped)
+        step = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, s.gram_scale * ridge + l2 / nu)
+        b = z_mean - step.W @ p_mean
+        # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|², of which the step knows the first part
+        shift = (step.W - s.W) @ p_mean + (b - s.b)
+        s.W, s.b = step.W, b
+        drop = nu * (step.drop + count / 2 * float(sum_of_rows(shift, squared=True)))
         return WeightStep(drop=drop, paper_drop=drop)
 
     def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
         """The fifth product."""
-        return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
+        return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)), ws.products)
 
     def _gram(self, s: LayerState, ws: Workspace) -> tuple[Tensor, Tensor]:
-        """The centred Gram matrix of p and the mean of p; those of the data are computed once, in float64."""
+        """The centred Gram matrix of p, to be overwritten, and the mean of p; those of the data are kept in float64's
+        digits from the first time."""
         count = ws.tiling.num_samples
         if not s.is_input:
             p_mean = ws.sum(f"p{s.lane}", s.p.shape[1]).take() / count
@@ -150,7 +139,8 @@ class Exact:
             return gram.addr_(p_mean, p_mean, alpha=-count), p_mean
         if self._input_gram is None:
             self._input_gram = _data_gram(s.p, ws)
-        return self._input_gram
+        gram, p_mean = self._input_gram
+        return gram.clone(), p_mean
 
 
 class Linearized:
@@ -185,21 +175,29 @@ class Linearized:
         )
         drop = ws.sum("moved", dtype=torch.float64)
         one_tau = self._one_tau(s, m, ws) if self._one_step and not s.is_input else None
+        e = (
+            ws.scratch(n_in, n_out)[1] if self._one_step else ws.scratch(n_out)[0]
+        )  # a - z; over g Wᵀ where that is kept
         for index, chunk in enumerate(ws.tiling.chunks()):
-            for rows in chunk:
-                if not s.is_input:
+            if not s.is_input:
+                falls = ws.row_values(1, chunk.rows.stop - chunk.rows.start)[0]
+                for rows in chunk.tiles:
                     g, gW = self._p_gradient(s, rows, m, ws) if one_tau is None else self._stored(s, rows, ws)
-                    tau = self._tau(g, gW) if one_tau is None else one_tau
-                    drop.add((_row_squares(g).double() / tau).sum() / 2)
-                    s.p[rows].sub_(g.div_(tau))
-                    s.a[rows].sub_(gW.div_(tau))
+                    g_square = _row_squares(g)
+                    tau = self._tau(g_square, gW) if one_tau is None else one_tau
+                    falls[within(rows, chunk)] = g_square.div_(tau)[:, 0]
+                    inverse = -1 / tau
+                    s.p[rows].addcmul_(g, inverse)
+                    s.a[rows].addcmul_(gW, inverse)
                     if s.as_sent is not None:
                         s.as_sent(rows)
                         sub.linear(s.p[rows], s.W, s.b, s.a[rows])
-                e = torch.sub(s.a[rows], s.z[rows], out=ws.tile(1, rows.stop - rows.start, n_out))
-                gradient.add_product(e.t(), s.p[rows])
-                e_sum.add(e.sum(0))
-                p_sum.add(s.p[rows].sum(0))
+                drop.add(sum_of_rows(falls) / 2)
+            for rows in chunk.tiles:
+                torch.sub(s.a[rows], s.z[rows], out=e[rows])
+            gradient.add_product(e[chunk.rows], s.p[chunk.rows])
+            e_sum.add(e[chunk.rows].sum(0))
+            p_sum.add(s.p[chunk.rows].sum(0))
             _close(gradient, e_sum, p_sum, *(() if s.is_input else (drop,)))
             if after_chunk is not None:
                 after_chunk(index)
@@ -219,16 +217,16 @@ class Linearized:
         db_square = float(db.double().square().sum())
         s.W = s.W - G / theta[:, None]
         s.b = s.b + db
-        self._pending = (theta, db)
+        self._pending = (-1 / theta, db)
         return WeightStep(drop=drop_W + nu * count / 2 * db_square, paper_drop=drop_W + nu / 2 * db_square)
 
     def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
         """a -= p Gᵀ/theta - Δb, with the product from the scratch array."""
         assert s.a is not None
         assert self._pending is not None
-        theta, db = self._pending
+        step, db = self._pending
         (pG,) = ws.scratch(len(s.b))
-        return s.a[rows].sub_(pG[rows].div_(theta)).add_(db)
+        return s.a[rows].addcmul_(pG[rows], step).add_(db)
 
     def _p_gradient(self, s: LayerState, rows: slice, m: TileSource | None, ws: Workspace) -> tuple[Tensor, Tensor]:
         """g = nu (a - z) W + rho p - m and g Wᵀ of a tile."""
@@ -237,23 +235,26 @@ class Linearized:
         count, (n_out, n_in) = rows.stop - rows.start, s.W.shape
         e = torch.sub(s.a[rows], s.z[rows], out=ws.tile(1, count, n_out))
         g = ws.tile(2, count, n_in)
-        sub.p_gradient(e, s.W, s.p[rows], m(rows, ws.tile(0, count, n_in)), self._weights.nu, self._weights.rho, g)
-        return g, torch.mm(g, s.W.t(), out=e)
+        m_tile = m(rows, ws.tile(0, count, n_in))
+        sub.p_gradient(e, s.W, s.p[rows], m_tile, self._weights.nu, self._weights.rho, g, ws.products)
+        return g, ws.products.mm(g, s.W.t(), e)
 
-    def _tau(self, g: Tensor, gW: Tensor) -> Tensor:
+    def _tau(self, g_square: Tensor, gW: Tensor) -> Tensor:
         """One tau per sample, as a column."""
-        return sub.tau_minimum(_row_squares(g), _row_squares(gW), self._weights.nu, self._weights.rho)
+        return sub.tau_minimum(g_square, _row_squares(gW), self._weights.nu, self._weights.rho)
 
     def _one_tau(self, s: LayerState, m: TileSource | None, ws: Workspace) -> Tensor:
         """One tau for the layer: a pass that leaves g and g Wᵀ in the scratch array."""
         norms = ws.sum("norms", 2, dtype=torch.float64)
         stored = ws.scratch(s.W.shape[1], s.W.shape[0])
         for chunk in ws.tiling.chunks():
-            for rows in chunk:
+            values = ws.row_values(2, chunk.rows.stop - chunk.rows.start)
+            for rows in chunk.tiles:
                 found = self._p_gradient(s, rows, m, ws)
-                for store, part in zip(stored, found, strict=True):
+                for store, part, norm in zip(stored, found, values, strict=True):
                     store[rows] = part
-                norms.add(torch.stack([sum_of_squares(part) for part in found]))
+                    row_norms(part, norm[within(rows, chunk)])
+            norms.add(sum_of_rows(values, squared=True))
             norms.close_chunk()
         g_square, gW_square = norms.take()
         tau = sub.tau_minimum(g_square, gW_square, self._weights.nu, self._weights.rho)
@@ -267,10 +268,10 @@ class Linearized:
         """p Gᵀ into the scratch array; returns its squared column norms."""
         (pG,) = ws.scratch(len(G))
         squares = ws.sum("squares", len(G))
-        for chunk in ws.tiling.chunks():
-            for rows in chunk:
-                product = torch.mm(s.p[rows], G.t(), out=pG[rows])
-                squares.add(torch.square(product, out=ws.tile(1, *product.shape)).sum(0))
+        for chunk in ws.tiling.chunks(SUM_ROWS):
+            ws.products.mm(s.p[chunk.rows], G.t(), pG[chunk.rows])
+            for rows in chunk.tiles:
+                squares.add(torch.square(pG[rows], out=ws.tile(1, rows.stop - rows.start, len(G))).sum(0))
             squares.close_chunk()
         return squares.take()
 
@@ -305,14 +306,13 @@ def _data_gram(x: Tensor, ws: Workspace) -> tuple[Tensor, Tensor]:
     width = x.shape[1]
     total = ws.sum("x", width, dtype=torch.float64)
     gram = ws.sum("x gram", width, width, dtype=torch.float64)
-    for chunk in ws.tiling.chunks():
-        for rows in chunk:
+    for chunk in ws.tiling.chunks(SUM_ROWS):
+        for rows in chunk.tiles:
             total.add(x[rows].double().sum(0))
         total.close_chunk()
     mean = total.take() / ws.tiling.num_samples
-    for chunk in ws.tiling.chunks():
-        for rows in chunk:
-            centred = x[rows].double() - mean
-            gram.add_product(centred.t(), centred)
+    for chunk in ws.tiling.chunks(SUM_ROWS):
+        for rows in chunk.tiles:
+            gram.add_gram(x[rows].double() - mean)
         gram.close_chunk()
     return gram.take().to(x.dtype), mean.to(x.dtype)

@@ -12,13 +12,14 @@ Each function writes into `out`, which must not overlap its other arguments unle
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pdadmm.math.threads import one_thread
+from pdadmm.math.factor import Factor
+from pdadmm.math.products import STANDARD, Products
+from pdadmm.math.tiles import panels, sum_of_squares
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Weights:
     l2: float  # mu: weight of |W|² in the objective
 
 
-def linear(p: Tensor, W: Tensor, b: Tensor, out: Tensor) -> Tensor:
+def linear(p: Tensor, W: Tensor, b: Tensor, out: Tensor, products: Products = STANDARD) -> Tensor:
     """a = p Wᵀ + b."""
-    return torch.addmm(b, p, W.t(), out=out)
+    return products.linear(p, W, b, out)
 
 
 def message(q: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:
@@ -42,14 +43,16 @@ def message(q: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:
     return f.mul_(nu).add_(q, alpha=rho - nu)
 
 
-def dual(q: Tensor, f: Tensor, nu: float) -> Tensor:
-    """u = nu (q - f(z)), overwriting `f` = f(z)."""
-    return f.sub_(q).mul_(-nu)
+def scaled_dual(q: Tensor, f: Tensor) -> Tensor:
+    """u/nu = q - f(z), overwriting `f` = f(z)."""
+    return torch.sub(q, f, out=f)
 
 
-def p_gradient(e: Tensor, W: Tensor, p: Tensor, m: Tensor, nu: float, rho: float, out: Tensor) -> Tensor:
+def p_gradient(
+    e: Tensor, W: Tensor, p: Tensor, m: Tensor, nu: float, rho: float, out: Tensor, products: Products = STANDARD
+) -> Tensor:
     """The gradient of phi in p: g = nu (a - z) W + rho p - m, with e = a - z."""
-    return torch.addmm(m, e, W, beta=-1, alpha=nu, out=out).add_(p, alpha=rho)
+    return products.add_mm(torch.sub(torch.mul(p, rho, out=out), m, out=out), e, W, alpha=nu)
 
 
 def tau_minimum(g_square: Tensor, gW_square: Tensor, nu: float, rho: float) -> Tensor:
@@ -72,46 +75,57 @@ def theta_minimum(G_square: Tensor, pG_square: Tensor, nu: float, l2: float) -> 
     return torch.where(theta > 0, theta, 1.0)
 
 
-def p_system(W: Tensor, nu: float, rho: float) -> Tensor:
-    """(nu WᵀW + rho I)⁻¹, the matrix of the exact p-step; its condition is modest, so the inverse is safe."""
-    matrix = torch.mm(W.t(), W).mul_(nu)
-    matrix.diagonal().add_(rho)
-    with one_thread():
-        return torch.cholesky_inverse(_factor(matrix))
+@dataclass(frozen=True)
+class PSystem:
+    """What the exact p-step multiplies by; the condition of the matrix is modest, so its inverse is safe."""
+
+    inverse: Tensor  # (nu WᵀW + rho I)⁻¹
+    shift: Tensor  # - nu bᵀW (nu WᵀW + rho I)⁻¹, a row
+
+    @classmethod
+    def of(cls, W: Tensor, b: Tensor, nu: float, rho: float) -> PSystem:
+        """Only the lower half of WᵀW is computed and used."""
+        n = W.shape[1]
+        matrix = W.new_empty(n, n)
+        for panel in panels(n):
+            torch.mm(W[:, panel.start :].t(), W[:, panel], out=matrix[panel.start :, panel])
+        matrix.mul_(nu).diagonal().add_(rho)
+        inverse = Factor(matrix).inverse()
+        return cls(inverse, torch.mv(inverse, torch.mv(W.t(), b)).mul_(-nu))
 
 
 def p_exact(
-    z: Tensor, b: Tensor, W: Tensor, m: Tensor, inverse: Tensor, nu: float, work: Tensor, out: Tensor
+    z: Tensor, W: Tensor, m: Tensor, system: PSystem, nu: float, out: Tensor, products: Products = STANDARD
 ) -> Tensor:
-    """The minimiser of phi in p: (nu (z - b) W + m) (nu WᵀW + rho I)⁻¹. Overwrites m; `work` has z's shape."""
-    right = m.addmm_(torch.sub(z, b, out=work), W, alpha=nu)
-    return torch.mm(right, inverse, out=out)
+    """The minimiser of phi in p: (nu (z - b) W + m) (nu WᵀW + rho I)⁻¹. Overwrites m."""
+    right = products.add_mm(m, z, W, alpha=nu)
+    return products.linear(right, system.inverse, system.shift, out)  # the inverse is its own transpose
 
 
-def W_exact(centred_gram: Tensor, centred_cross: Tensor, W: Tensor, prox: float, ridge: float) -> Tensor:
+@dataclass(frozen=True)
+class WStep:
+    """The minimiser over W, and by how much the minimised function has fallen at least."""
+
+    W: Tensor
+    drop: float
+
+
+def W_exact(centred_gram: Tensor, centred_cross: Tensor, W: Tensor, prox: float, ridge: float) -> WStep:
     """The minimiser over W (with b = mean(z) - W mean(p)) of
 
         1/2 |z - p Wᵀ - b|² + prox/2 |W - W_old|² + ridge/2 |W|²
 
-    from the centred sums pᵀp and zᵀp.
+    from the centred sums pᵀp, whose lower half is used, and zᵀp; overwrites both. Without its proximal term the
+    function falls by 1/2 |ΔW L|² + prox/2 |ΔW|², L Lᵀ = pᵀp + (prox + ridge) I, beside what b contributes.
     """
-    matrix = centred_gram.clone()
-    matrix.diagonal().add_(prox + ridge)
-    right = torch.add(centred_cross, W, alpha=prox)
-    with one_thread():
-        return torch.cholesky_solve(right.t(), _factor(matrix)).t().contiguous()
+    centred_gram.diagonal().add_(prox + ridge)
+    factor = Factor(centred_gram)
+    W_new = factor.solve(centred_cross.add_(W, alpha=prox)).clone()
+    change = W_new - W
+    drop = (factor.length_squared(change) + prox * sum_of_squares(change)) / 2
+    return WStep(W_new, float(drop))
 
 
-def _factor(matrix: Tensor) -> Tensor:
-    """The Cholesky factor, or NaN where NaN, infinity or overflow came in.
-
-    An error would leave the other workers waiting; NaN goes through them all, and the objective tells at the end.
-    """
-    factor: Tensor
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    return factor if int(info) == 0 else factor.fill_(math.nan)
-
-
-def q_step(p_next: Tensor, u: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:
-    """q = (rho p_next + u + nu f(z)) / (rho + nu), overwriting `u`."""
-    return u.add_(f, alpha=nu).add_(p_next, alpha=rho).mul_(1 / (rho + nu))
+def q_step(p_next: Tensor, v: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:
+    """q = (rho p_next + u + nu f(z)) / (rho + nu), overwriting `v` = u/nu."""
+    return torch.lerp(v.add_(f), p_next, rho / (rho + nu), out=v)

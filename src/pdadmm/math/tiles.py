@@ -1,11 +1,12 @@
 """How samples are walked: in tiles that stay in cache, grouped into chunks whose sums form one fixed tree.
 
     samples   |-------------------------------------------------------|
-    chunks    |------------|-------------|-------------|--------------|     1, 2, 4, 8 or 16, by the sample count alone
+    chunks    |------------|-------------|-------------|--------------|     1, 2, 4, 8 or 16, by the shape alone
     tiles     |----|----|--|----|----|---|----|----|---|----|----|----|     at most `tile_rows` samples each
 
-A sum over samples (a Gram matrix, a residual) is added tile by tile within a chunk, and chunk by chunk in a binary
-tree. A shard that holds whole subtrees can therefore compute its part alone and arrive at the same bits.
+Steps that go row by row go tile by tile. A sum over samples (a Gram matrix, a residual) is taken of a whole chunk, and
+chunk by chunk in a binary tree: so its bits depend on the chunks and not on the tiles, which are as large as this
+machine's cache likes them. A shard that holds whole subtrees can compute its part alone and arrive at the same bits.
 """
 
 from __future__ import annotations
@@ -13,22 +14,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from pdadmm.machine import last_level_cache
+from pdadmm.math.products import STANDARD, Products
 from pdadmm.math.threads import FEW_ROWS, one_thread
 
 MAX_CHUNKS = 16
 MIN_CHUNK_ROWS = 256
 ALIGNED_ROWS = 16  # so many rows of any width and type fill whole cache lines
-TILE_BYTES = 2 * 2**20  # a handful of such tiles fits into a shared cache
+TILES_IN_CACHE = 16  # a phase has half a dozen tiles in hand, and the cache is shared
+SUM_ROWS = 1024  # samples of a partial sum where that of a whole chunk would need an array
+PRODUCT_ROWS = 4096  # samples that one product sums over: with many more, threads would divide the sum
+SHORT = 2048  # values of a row that are summed at once
+MOST_KINDS = 9  # of values that are kept for each row of a chunk
+PANELS = 8  # column panels of a symmetric product, at most
+MIN_PANEL = 125  # columns
 
 
 def default_tile_rows(max_width: int) -> int:
-    """A power of two, so that a float32 tile of the widest layer takes about TILE_BYTES."""
-    rows = max(1, TILE_BYTES // (4 * max_width))
-    return min(8192, max(128, 1 << (rows.bit_length() - 1)))
+    """A power of two, so that a float32 tile of the widest layer takes its part of the cache of this machine."""
+    rows = max(1, last_level_cache() // TILES_IN_CACHE // (4 * max_width))
+    return min(4096, max(256, 1 << (rows.bit_length() - 1)))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows whose sums are taken together, and the tiles they are walked in."""
+
+    rows: slice
+    tiles: list[slice]
 
 
 @dataclass(frozen=True)
@@ -43,18 +61,20 @@ class Tiling:
     tile_rows: int
     shard: int = 0
     num_shards: int = 1
+    width: int = 1
+    """The widest hidden layer's: with chunks of fewer rows than columns, adding up n × n sums would cost too much."""
 
     @property
     def num_chunks(self) -> int:
-        """A power of two that depends on the number of samples alone, unless there are more shards than that."""
-        fitting = max(1, self.num_samples // MIN_CHUNK_ROWS)
+        """A power of two that depends on the problem alone, unless there are more shards than that."""
+        fitting = max(1, self.num_samples // max(MIN_CHUNK_ROWS, self.width))
         by_samples = min(MAX_CHUNKS, 1 << (fitting.bit_length() - 1))
         return max(by_samples, 1 << (self.num_shards - 1).bit_length())
 
     @property
     def keeps_bits(self) -> bool:
         """True where sums over the shards have the bits of one shard."""
-        alone = Tiling(self.num_samples, self.tile_rows)
+        alone = Tiling(self.num_samples, self.tile_rows, width=self.width)
         return self.num_shards.bit_count() == 1 and self.num_shards <= alone.num_chunks
 
     @property
@@ -68,10 +88,12 @@ class Tiling:
         """How many samples the shard holds."""
         return int(self.rows.stop - self.rows.start)
 
-    def chunks(self) -> Iterator[list[slice]]:
-        """The tiles of each of the shard's chunks in turn, counted from the shard's first row."""
+    def chunks(self, tile_rows: int | None = None) -> Iterator[Chunk]:
+        """Each of the shard's chunks in turn, counted from the shard's first row, in tiles of this size."""
+        size = tile_rows or self.tile_rows
         for start, stop in self.chunk_bounds():
-            yield [slice(row, min(row + self.tile_rows, stop)) for row in range(start, stop, self.tile_rows)]
+            tiles = [slice(row, min(row + size, stop)) for row in range(start, stop, size)]
+            yield Chunk(slice(start, stop), tiles)
 
     def chunk_bounds(self) -> Iterator[tuple[int, int]]:
         """First and last row of each of the shard's chunks, counted from the shard's first row."""
@@ -82,7 +104,12 @@ class Tiling:
     def tiles(self) -> Iterator[slice]:
         """All of the shard's tiles, in order."""
         for chunk in self.chunks():
-            yield from chunk
+            yield from chunk.tiles
+
+    @property
+    def largest_chunk(self) -> int:
+        """Rows of the largest chunk."""
+        return max(stop - start for start, stop in self.chunk_bounds())
 
     @property
     def largest_tile(self) -> int:
@@ -105,34 +132,48 @@ Reduce = Callable[[Tensor], Tensor]
 
 
 class TreeSum:
-    """A sum over tiles in the fixed order of the module's drawing.
+    """A sum over chunks in the fixed order of the module's drawing.
 
     Finished chunks wait on a stack, each with the number of chunks in it; two of equal size merge. Buffers are kept
     and used again, so a sum allocates only the first time.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, reduce: Reduce | None = None
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        reduce: Reduce | None = None,
+        products: Products = STANDARD,
     ) -> None:
-        self._shape, self._dtype, self._device, self._reduce = shape, dtype, device, reduce
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self._reduce, self._products = reduce, products
         self._free: list[Tensor] = []
         self._stack: list[tuple[int, Tensor]] = []
         self._open: Tensor | None = None
 
     def add(self, term: Tensor) -> None:
-        """Add a tile's term to the open chunk."""
+        """Add a term to the open chunk."""
         if self._open is None:
             self._open = self._buffer().copy_(term)
         else:
             self._open.add_(term)
 
     def add_product(self, left: Tensor, right: Tensor) -> None:
-        """Add left @ right, inside the product itself."""
-        with one_thread() if len(left) < FEW_ROWS else nullcontext():
-            if self._open is None:
-                self._open = torch.mm(left, right, out=self._buffer())
-            else:
-                self._open.addmm_(left, right)
+        """Add leftᵀ right, inside the product itself; their rows are samples."""
+        with one_thread() if left.shape[1] < FEW_ROWS else nullcontext():
+            for left_part, right_part in zip(left.split(PRODUCT_ROWS), right.split(PRODUCT_ROWS), strict=True):
+                is_first, self._open = self._open is None, self._buffer() if self._open is None else self._open
+                self._products.add_mm(self._open, left_part.t(), right_part, beta=0 if is_first else 1)
+
+    def add_gram(self, rows: Tensor) -> None:
+        """Add rowsᵀ rows, of which only the lower half is computed; above it there may be anything finite."""
+        for part in rows.split(PRODUCT_ROWS):
+            is_first, self._open = self._open is None, self._buffer() if self._open is None else self._open
+            for panel in panels(part.shape[1]):
+                target = self._open[panel.start :, panel]
+                left, right = part[:, panel.start :], part[:, panel]
+                self._products.add_mm(target, left.t(), right, beta=0 if is_first else 1)
 
     def close_chunk(self) -> None:
         """The chunk is complete: merge it into the tree."""
@@ -159,7 +200,17 @@ class TreeSum:
     def _buffer(self) -> Tensor:
         if self._free:
             return self._free.pop()
-        return torch.empty(self._shape, dtype=self._dtype, device=self._device)
+        return torch.zeros(self._shape, dtype=self._dtype, device=self._device)
+
+
+def panels(width: int) -> list[slice]:
+    """The columns of a symmetric matrix in panels, each of which is computed from its diagonal down."""
+    return split(width, max(1, min(PANELS, width // MIN_PANEL)))
+
+
+def split(length: int, count: int) -> list[slice]:
+    """0..length in so many parts of about equal size."""
+    return [slice(start, stop) for start, stop in pairwise(length * part // count for part in range(count + 1))]
 
 
 class Workspace:
@@ -173,21 +224,29 @@ class Workspace:
         dtype: torch.dtype,
         device: torch.device,
         reduce: Reduce | None = None,
+        products: Products = STANDARD,
     ) -> None:
         self.tiling = tiling
+        self.products = products
         self._reduce = reduce
         self.dtype = dtype
         self.device = device
         self._slots: dict[int, Tensor] = {}
         self._slot_size = tiling.largest_tile * max_width
+        self._row_values = torch.empty(MOST_KINDS * tiling.largest_chunk, dtype=dtype, device=device)
         self._scratch = torch.empty(tiling.local_samples * scratch_width, dtype=dtype, device=device)
         self._sums: dict[tuple[str, tuple[int, ...]], TreeSum] = {}
 
     def tile(self, slot: int, rows: int, cols: int) -> Tensor:
         """Tile buffer number `slot`, shaped; its content lasts until the slot is asked for again."""
-        if slot not in self._slots:
-            self._slots[slot] = torch.empty(self._slot_size, dtype=self.dtype, device=self.device)
+        if slot not in self._slots or len(self._slots[slot]) < rows * cols:
+            size = max(self._slot_size, rows * cols)
+            self._slots[slot] = torch.empty(size, dtype=self.dtype, device=self.device)
         return self._slots[slot][: rows * cols].view(rows, cols)
+
+    def row_values(self, kinds: int, rows: int) -> Tensor:
+        """Room for a few kinds of values for each row of a chunk, zero at first; lasts until it is asked for again."""
+        return self._row_values[: kinds * rows].view(kinds, rows).zero_()
 
     def scratch(self, *widths: int) -> tuple[Tensor, ...]:
         """The scratch array, divided into arrays of all samples with these widths."""
@@ -201,19 +260,29 @@ class Workspace:
         """The sum of this name and shape, kept from one use to the next."""
         key = (name, shape)
         if key not in self._sums:
-            self._sums[key] = TreeSum(shape, dtype or self.dtype, self.device, self._reduce)
+            self._sums[key] = TreeSum(shape, dtype or self.dtype, self.device, self._reduce, self.products)
         return self._sums[key]
 
 
+def within(rows: slice, chunk: Chunk) -> slice:
+    """Where these rows are in their chunk."""
+    return slice(rows.start - chunk.rows.start, rows.stop - chunk.rows.start)
+
+
+def row_norms(rows: Tensor, out: Tensor) -> None:
+    """|row| of each row. Row by row, so it depends neither on the number of threads nor on the tiles."""
+    torch.linalg.vector_norm(rows, dim=1, out=out)
+
+
+def sum_of_rows(values: Tensor, squared: bool = False) -> Tensor:
+    """The sum over the last dimension, of values of rows or of their squares, in float64."""
+    exact = values.double()
+    exact = exact.square() if squared else exact
+    parts = [part.sum(-1) for part in exact.split(SHORT, dim=-1)]  # a long sum would depend on the number of threads
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+
 def sum_of_squares(rows: Tensor) -> Tensor:
-    """|rows|² as a float64 scalar: per row in its own type, then over rows in float64.
-
-    Row norms and a short sum do not depend on the number of threads, a sum over everything would.
-    """
+    """|rows|² as a float64 scalar."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms.double().square_().sum()
-
-
-def sum_of_rows(values: Tensor) -> Tensor:
-    """The sum of one number a row, as a float64 scalar."""
-    return values.double().sum()
+    return sum_of_rows(norms, squared=True)
