@@ -3,13 +3,16 @@
 Four epochs of the same run are looked at, each in a way that would disturb the others: one is only timed, and its page
 faults counted; one runs under torch.profiler, which gives the time of each operation; one under the profiler of memory,
 which gives the allocations; one under a dispatch mode, which gives the bytes that element-wise operations read and
-write. Products are told apart by the phase they are in and by their shapes. What a compiled kernel does inside is one
-entry of its phase, without bytes.
+write. Products are told apart by the phase they are in and by their shapes. Compiled kernels are one entry of their
+phase, and that phase has no bytes: a dispatch mode sees into no kernel, and turns compilation off for good, so it comes
+last.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,14 +25,12 @@ from benchmarks.common import (
     Row,
     Size,
     Training,
-    add_sizes,
     machine,
     make_parser,
     page_faults,
     parse,
     report,
     seconds,
-    sizes,
     table,
 )
 from torch import Tensor
@@ -42,18 +43,18 @@ from pdadmm.block import Block
 COLUMNS = {"phase": "", "what": "", "calls": ",", "ms": ".1f", "share": ".1%", "rate": ""}
 PHASES = ("p_phase", "W_phase", "z_phase")
 LETTERS = ("p", "W", "z")
+COMPILED = ("TorchDynamo", "Torch-Compiled", "Pregraph", "AOTDispatcher", "## Call Compiled")
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm_")
 FACTORISATIONS = ("cholesky", "linalg_solve", "triangular", "linalg_inv", "linalg_lu")
-# By solver, phase and form; `+` where something is added to the product.
+# By solver, phase and form: rows (tile × n · n × n'), sum (n × tile · tile × n'), small (no samples). Products of one
+# phase and form are of one shape in a square layer; nothing but their order would tell them apart.
 ROLES = {
-    ("exact", "p", "rows +"): "(z − b) W",
-    ("exact", "p", "rows"): "right · inverse",
+    ("exact", "p", "rows"): "(z − b) W and right · inverse",
     ("exact", "p", "sum"): "pᵀp and zᵀp",
-    ("exact", "p", "small"): "WᵀW",
-    ("exact", "W", "small"): "ΔW · Gram matrix",
+    ("exact", "p", "small"): "WᵀW and other products of n × n matrices",
+    ("exact", "W", "small"): "products of n × n matrices",
     ("exact", "z", "rows"): "p Wᵀ",
-    ("linearized", "p", "rows +"): "(a − z) W",
-    ("linearized", "p", "rows"): "g Wᵀ",
+    ("linearized", "p", "rows"): "(a − z) W and g Wᵀ",
     ("linearized", "p", "sum"): "(a − z)ᵀp",
     ("linearized", "W", "rows"): "p Gᵀ",
 }
@@ -81,6 +82,23 @@ def phases(enter: Callable[[str], Any]) -> Iterator[None]:
             setattr(Block, name, original)
 
 
+@dataclass(frozen=True)
+class Dimensions:
+    """What tells the sides of a product apart: widths of layers, and numbers of samples of tiles and chunks."""
+
+    widths: tuple[int, ...]
+    lengths: frozenset[int]
+
+    @classmethod
+    def of(cls, training: Training, size: Size) -> Dimensions:
+        tiling = training.engine.tiling
+        tiles = {int(rows.stop - rows.start) for rows in tiling.tiles()}
+        return cls(size.widths, frozenset(tiles | {stop - start for start, stop in tiling.chunk_bounds()}))
+
+    def are_samples(self, dimension: int) -> bool:
+        return dimension in self.lengths or dimension > max(self.widths)
+
+
 @dataclass
 class Part:
     """What operations of one kind add up to."""
@@ -98,7 +116,7 @@ def profiled(training: Training, memory: bool) -> tuple[float, Any]:
     return took, watch
 
 
-def operations(events: Sequence[Any], solver: str, widths: Sequence[int]) -> dict[tuple[str, str], Part]:
+def operations(events: Sequence[Any], solver: str, network: Dimensions) -> dict[tuple[str, str], Part]:
     """The time of all operations, by phase and role. An operation's own time leaves out those it calls."""
     parts: dict[tuple[str, str], Part] = defaultdict(Part)
     for event in events:
@@ -109,9 +127,9 @@ def operations(events: Sequence[Any], solver: str, widths: Sequence[int]) -> dic
         if factorisation:
             what = "factorisations"
         elif event.name in PRODUCTS:
-            what, flops = _product(event, solver, phase, widths)
+            what, flops = _product(event, solver, phase, network)
         else:
-            what = "element-wise" if "::" in event.name else "compiled"
+            what = "compiled" if event.name.startswith(COMPILED) else "element-wise"
         part = parts[phase, what]
         part.calls += 1
         part.seconds += event.self_cpu_time_total / 1e6
@@ -129,19 +147,17 @@ def _place(event: Any) -> tuple[str, bool]:
     return phase, factorisation
 
 
-def _product(event: Any, solver: str, phase: str, widths: Sequence[int]) -> tuple[str, float]:
-    """The role of a product and its flops. A dimension that is no width is a tile's number of samples."""
-    shapes = event.input_shapes
-    added = event.name != "aten::mm"
-    left, right = (shapes[1], shapes[2]) if added else (shapes[0], shapes[1])
-    samples = [dimension not in widths for dimension in (*left[-2:], right[-1])]
-    form = "rows" if samples[0] else "sum" if samples[1] else "small"
-    # A bias is added to p Wᵀ, and a chunk's sum to the product of its next tile; only m makes another product.
-    role = f"{form} +" if form == "rows" and added and phase == "p" else form
-    count = 2.0 * right[-1]
-    for dimension in left:
-        count *= dimension
-    return ROLES.get((solver, phase, role), f"product {left} · {right}"), count
+def _product(event: Any, solver: str, phase: str, network: Dimensions) -> tuple[str, float]:
+    """The role of a product and its flops.
+
+    Rows of samples are multiplied by whole weights; a sum goes over the samples of a tile or a chunk.
+    """
+    left, right = event.input_shapes[1:3] if "add" in event.name else event.input_shapes[:2]
+    is_rows = right[-2] in network.widths and right[-1] in network.widths and network.are_samples(left[-2])
+    form = "rows" if is_rows else "sum" if network.are_samples(left[-1]) else "small"
+    return ROLES.get(
+        ("exact" if solver == "exact" else "linearized", phase, form), f"other products, {form}"
+    ), 2.0 * math.prod(left) * right[-1]
 
 
 class Bytes(TorchDispatchMode):
@@ -181,7 +197,7 @@ def _bytes_moved(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> i
     return sum(leaf.numel() * leaf.element_size() for leaf in (*read, *written))
 
 
-def measure(size: Size, solver: str, given: Any) -> list[Row]:
+def measure(size: Size, solver: str, given: argparse.Namespace) -> list[Row]:
     training = Training(size, solver, given.set)
     for _ in range(2):
         training()
@@ -191,7 +207,7 @@ def measure(size: Size, solver: str, given: Any) -> list[Row]:
         times.append(seconds(training))
         faults.append(page_faults() - before)
     took, found = profiled(training, memory=False)
-    parts = operations(found.events(), solver, size.widths)
+    parts = operations(found.events(), solver, Dimensions.of(training, size))
     _, memory = profiled(training, memory=True)
     events = [event for event in memory.profiler.kineto_results.events() if event.name() == "[memory]"]
     allocated = [event.nbytes() for event in events if event.nbytes() > 0]
@@ -217,7 +233,7 @@ def _part_rows(parts: dict[tuple[str, str], Part], took: float, moved: dict[str,
     order = {phase: index for index, phase in enumerate((*LETTERS, ""))}
     for (phase, what), part in sorted(parts.items(), key=lambda item: (order[item[0][0]], -item[1].seconds)):
         rate = f"{part.flops / part.seconds / 1e9:.1f} Gflop/s" if part.flops else ""
-        if what == "element-wise":
+        if what == "element-wise" and (phase, "compiled") not in parts:
             amount = moved[phase]
             rate = f"{amount / 1e6:,.0f} MB, {amount / part.seconds / 1e9:.1f} GB/s"
         rows.append(
@@ -229,16 +245,15 @@ def _part_rows(parts: dict[tuple[str, str], Part], took: float, moved: dict[str,
 
 def main() -> None:
     parser = make_parser(__doc__, rounds=5)
-    add_sizes(parser, default=("10000x9x500",))
+    parser.add_argument("--size", type=Size.parse, default=Size(10_000, 9, 500), help="default 10000x9x500")
     parser.add_argument("--solver", default="exact")
     parser.add_argument("--out", type=Path, help="write the table to this file as well")
     given = parse(parser)
-    for size in sizes(given):
-        title = f"profile: an epoch of {size}, {given.solver}"
-        rows = measure(size, given.solver, given)
-        report(given, title, COLUMNS, rows)
-        if given.out is not None:
-            given.out.write_text(f"## {title}\n\n{machine()}\n\n{table(COLUMNS, rows)}\n", encoding="utf-8")
+    title = f"profile: an epoch of {given.size}, {given.solver}"
+    rows = measure(given.size, given.solver, given)
+    report(given, title, COLUMNS, rows)
+    if given.out is not None:
+        given.out.write_text(f"## {title}\n\n{machine()}\n\n{table(COLUMNS, rows)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
