@@ -22,6 +22,8 @@ from itertools import pairwise
 import torch
 from benchmarks.common import Size
 
+from pdadmm.engine.problem import Problem
+
 Shape = tuple[int, int, int]
 """Samples, and the two widths of a product, the smaller first: p Wᵀ and (a - z) W are of one shape."""
 
@@ -52,10 +54,10 @@ def _shape(N: int, one: int, two: int) -> Shape:
 
 
 class Rates:
-    """The best rates measured so far, in flops a second, shape by shape."""
+    """The best rates measured so far, in flops a second, shape by shape, in a problem's own type and on its device."""
 
-    def __init__(self, shapes: Iterable[Shape], device: torch.device | None = None) -> None:
-        self._candidates = {shape: _candidates(shape, device or torch.device("cpu")) for shape in set(shapes)}
+    def __init__(self, shapes: Iterable[Shape], problem: Problem) -> None:
+        self._candidates = {shape: _candidates(shape, problem.dtype, problem.device) for shape in set(shapes)}
         self.best: dict[Shape, float] = dict.fromkeys(self._candidates, 0.0)
 
     def measure(self) -> None:
@@ -75,11 +77,10 @@ class Rates:
         return sum(count / self.best[shape] for shape, count in work.items())
 
 
-def _candidates(shape: Shape, device: torch.device) -> list[Callable[[], object]]:
+def _candidates(shape: Shape, dtype: torch.dtype, device: torch.device) -> list[Callable[[], object]]:
     """p Wᵀ and e W, whole and in tiles of rows, and the sums over samples eᵀ p and, in a square layer, pᵀ p."""
     N, one, two = shape
-    p, e = torch.randn(N, one, device=device), torch.randn(N, two, device=device)
-    W = torch.randn(two, one, device=device)
+    p, e, W = (torch.randn(*sides, dtype=dtype, device=device) for sides in ((N, one), (N, two), (two, one)))
     p_out, e_out, sum_out = torch.empty_like(p), torch.empty_like(e), torch.empty_like(W)
 
     def walk(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, rows: int) -> Callable[[], None]:

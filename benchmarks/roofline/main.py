@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import statistics
 
-import torch
 from benchmarks.common import Row, Size, Training, add_sizes, alternate, make_parser, parse, report, sizes
 from benchmarks.roof import Rates, flops
 
@@ -35,7 +34,7 @@ def goal(size: Size) -> float:
 def measure(size: Size, solver: str, given: argparse.Namespace) -> Row:
     training = Training(size, solver, given.set)
     work = flops(size, solver)
-    rates = Rates(work, torch.device(training.config.device))
+    rates = Rates(work, training.problem)
     timings = alternate({"products": rates.measure, "epoch": training}, given.rounds)
     roof = rates.seconds(work)
     return {

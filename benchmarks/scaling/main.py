@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-import torch
 from benchmarks.common import Row, Size, Training, alternate, make_parser, parse, report
 from benchmarks.roof import Rates, flops
 
@@ -41,8 +40,7 @@ def measure(solver: str, given: argparse.Namespace) -> list[Row]:
     cases = variants(given.size, given.times)
     trainings = {name: Training(size, solver, given.set) for name, size in cases.items()}
     work = {name: flops(size, solver) for name, size in cases.items()}
-    device = torch.device(trainings[""].config.device)
-    rates = Rates((shape for one in work.values() for shape in one), device)
+    rates = Rates((shape for one in work.values() for shape in one), trainings[""].problem)
     timings = alternate({"products": rates.measure, **trainings}, given.rounds)
     units = {name: rates.seconds(one) for name, one in work.items()}
     rows: list[Row] = []
