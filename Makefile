@@ -20,7 +20,7 @@ test-slow: $(READY)
 	$(BIN)/pytest -m slow
 
 bench: $(READY)
-	@for question in benchmarks/*/main.py; do $(BIN)/python $$question || exit 1; done
+	$(BIN)/python -m benchmarks.all $(if $(FULL),--full)
 
 format: $(READY)
 	$(BIN)/ruff format .

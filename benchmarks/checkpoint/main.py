@@ -78,9 +78,14 @@ def main() -> None:
 def _print(seconds: dict[str, list[float]], costs: list[dict[str, Any]]) -> None:
     plain, saved = seconds["none"], seconds["one a minute"]
     written = sum(cost["saved"] - 1 for cost in costs)  # without those at the end
-    print(f"{'checkpoints':<14}{'epochs':>8}{'s in all':>10}{'median s':>10}{'longest s':>11}")
+    print("## checkpoint\n\n| checkpoints | epochs | s in all | to none | median s | longest s |\n" + "|---" * 6 + "|")
     for name, found in seconds.items():
-        print(f"{name:<14}{len(found):>8}{sum(found):>10.1f}{statistics.median(found):>10.3f}{max(found):>11.3f}")
+        ratio = sum(found) / sum(plain)
+        print(
+            f"| {name} | {len(found)} | {sum(found):.1f} | {ratio:.3f} | {statistics.median(found):.3f} | "
+            f"{max(found):.3f} |"
+        )
+    print()
     # Against the median of the same run: epochs differ more from run to run than checkpoints cost.
     extra = sum(saved) - statistics.median(saved) * len(saved)
     noise = sum(plain) - statistics.median(plain) * len(plain)
