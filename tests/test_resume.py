@@ -316,7 +316,8 @@ KEPT = {
     "grow_output": "fresh",
     "messages": "bfloat16",
     "seed": "3",
-    "tile_rows": "8",
+    "products": "onednn",
+    "compile": "on",
 }
 FIXED = {"hidden": "4x6", "loss": "squared", "solver": "linearized", "grow": "off", "dtype": "float64"}
 FREE = {
@@ -331,6 +332,7 @@ FREE = {
     "tolerance": "1e-9",
     "device": "cpu",
     "threads": "2",
+    "tile_rows": "24",
     "evaluate_every": "2",
     "stationarity_every": "3",
     "checkpoint_every": "5",

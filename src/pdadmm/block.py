@@ -22,7 +22,7 @@ from torch import Tensor
 from pdadmm.math import hidden
 from pdadmm.math import subproblems as sub
 from pdadmm.math.activations import Activation
-from pdadmm.math.hidden import MEASURED, HiddenStep
+from pdadmm.math.hidden import MEASURED, FusedStep, HiddenStep
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.losses import Loss
 from pdadmm.math.solvers import Solver
@@ -64,7 +64,7 @@ class HiddenClosing:
 
     activation: Activation
     weights: Weights
-    kernel: HiddenStep
+    kernel: HiddenStep | FusedStep
     tile_rows = None
 
     def step(
@@ -75,13 +75,10 @@ class HiddenClosing:
         assert p_next is not None
         nu, rho = self.weights.nu, self.weights.rho
         z, q = s.z[rows], s.q[rows]
-        v, z_new, f = (ws.tile(slot, *z.shape) for slot in _SLOTS)
+        z_new, f, v_new = (ws.tile(slot, *z.shape) for slot in _SLOTS)
         p = p_next(rows, ws.tile(4, *z.shape))
-        if s.m_sent is None:
-            sub.scaled_dual(q, self.activation.forward(z, v))
-        else:
-            s.m_sent(rows, v).sub_(q, alpha=rho).mul_(-1 / nu)  # u = rho q - m
-        self.kernel(z, q, a, p, (v, z_new, f), measured)
+        v = None if s.m_sent is None else s.m_sent(rows, v_new).sub_(q, alpha=rho).mul_(-1 / nu)  # u = rho q - m
+        self.kernel(z, q, a, p, v, (z_new, f, v_new), measured)
 
     def measure(
         self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor

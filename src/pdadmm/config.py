@@ -124,11 +124,16 @@ class Config:
         "arithmetic of the large products: as dtype says, float32 by oneDNN, or rounded to bfloat16",
         ("standard", "onednn", "bfloat16"),
     )
+    compile: str = _option(
+        "off", "run", "fuse the element-wise work by torch.compile; needs a C++ compiler", ("off", "on")
+    )
     device: str = _option("cpu", "run", "torch device", on_resume="free")
     threads: int | None = _option(
         None, "run", "threads (default: OMP_NUM_THREADS, else usable cores)", on_resume="free"
     )
-    tile_rows: int | None = _option(None, "run", "samples per tile (default: by width)")
+    tile_rows: int | None = _option(
+        None, "run", "samples per tile (default: by the width and this machine's cache)", on_resume="free"
+    )
     evaluate_every: int = _option(1, "run", "epochs between accuracies", on_resume="free")
     stationarity_every: int = _option(
         10, "run", "epochs between gradients of the Lagrangian; 0 never", on_resume="free"
@@ -171,6 +176,10 @@ class Config:
                 raise UserError(f"{name} must not be negative; got {getattr(self, name)}")
         if not 0 <= self.test_fraction < 1:
             raise UserError(f"test_fraction must be at least 0 and below 1; got {self.test_fraction}")
+        if self.products != "standard" and self.dtype != "float32":
+            raise UserError(f"products {self.products} needs dtype float32; got {self.dtype}")
+        if self.products == "onednn" and not self.device.startswith("cpu"):
+            raise UserError(f"products onednn needs device cpu; got {self.device}")
         if self.threads is not None and self.threads > MOST_THREADS:
             raise UserError(f"threads must be at most {MOST_THREADS}; got {self.threads}")
         if not self.hidden:

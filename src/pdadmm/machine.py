@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,8 @@ from pdadmm.errors import UserError
 _CGROUP = Path("/sys/fs/cgroup")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 COMMON_CACHE = 32 * 2**20
+KEPT_SIZE = 32 * 2**20  # as large as glibc allows
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def default_threads() -> int:
@@ -35,6 +38,19 @@ def last_level_cache() -> int:
     found = [_read(index / "size").strip() for index in _CACHES.glob("index*")]
     sizes = [int(size[:-1]) * {"K": 2**10, "M": 2**20}[size[-1]] for size in found if re.fullmatch(r"\d+[KM]", size)]
     return max(sizes, default=COMMON_CACHE)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what tiles give back instead of returning it to the system, to be faulted in again.
+
+    Only where it is glibc; arrays of samples are larger than that and still go back.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, KEPT_SIZE)
+    mallopt(_M_TRIM_THRESHOLD, 4 * KEPT_SIZE)
 
 
 def check_device(name: str) -> None:

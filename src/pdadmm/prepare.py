@@ -83,6 +83,8 @@ def prepare(
     if resume and saved is None:
         observer.on_note("there is no checkpoint yet; the run begins anew")
     session = ground.begin(source, activation) if saved is None else ground.go_on(saved)
+    if (reason := session.engine.why_not_compiled) is not None:
+        observer.on_warning(f"the element-wise work runs uncompiled, because torch.compile failed: {reason}")
     return Prepared(session, preprocessor, fingerprint, saved)
 
 

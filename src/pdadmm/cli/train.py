@@ -19,6 +19,7 @@ from pdadmm.data import Dataset
 from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch, restarts
 from pdadmm.engine.world import LocalWorld, World
 from pdadmm.errors import StorageError, UserError
+from pdadmm.machine import keep_freed_memory
 from pdadmm.observer import Observer
 from pdadmm.plan import format_bytes
 from pdadmm.prepare import check_run, holds_data
@@ -72,6 +73,7 @@ class _StopRequest:
 def run(arguments: argparse.Namespace) -> int:
     """Train in this process, as one process of many, or by starting many."""
     config = _config(arguments)
+    keep_freed_memory()
     if config.workers * config.shards == 1:
         return _run_in(LocalWorld(), config, arguments)
     if not is_worker():

@@ -19,7 +19,7 @@ from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, method_weights
 from pdadmm.engine.world import World
 from pdadmm.math.activations import get_activation
-from pdadmm.math.hidden import hidden_step
+from pdadmm.math.hidden import FusedStep, HiddenStep, why_not_compiled
 from pdadmm.math.losses import get_loss
 from pdadmm.math.products import get_products
 from pdadmm.math.solvers import get_solver
@@ -64,8 +64,18 @@ class Layers:
         self.activation, self.loss = get_activation(config.activation), get_loss(config)
         self._weights = method_weights(config)
         self._solver = get_solver(config, self._weights)
-        self._hidden_step = hidden_step(self.activation, self._weights)
+        self._hidden_step, self.why_not_compiled = self._make_hidden_step()
         self.workspace = self._workspace()
+
+    def _make_hidden_step(self) -> tuple[HiddenStep | FusedStep, str | None]:
+        """The element-wise kernel, and the reason if it should have been compiled and could not."""
+        plain, reason = HiddenStep(self.activation, self._weights), None
+        if self._config.compile == "on":
+            fused = FusedStep(self.activation, self._weights)
+            reason = why_not_compiled(fused, self._problem.dtype, self._problem.device)
+            if reason is None:
+                return fused, None
+        return plain, reason
 
     def _workspace(self) -> Workspace:
         problem, world = self._problem, self._world
