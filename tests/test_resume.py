@@ -331,6 +331,8 @@ FREE = {
     "tolerance": "1e-9",
     "device": "cpu",
     "threads": "2",
+    "storage": "disk",
+    "storage_dir": ".",
     "evaluate_every": "2",
     "stationarity_every": "3",
     "checkpoint_every": "5",

@@ -18,8 +18,8 @@ import numpy as np
 
 import pdadmm
 from pdadmm import Config, Dataset, Part
-from pdadmm.machine import resident_memory
-from pdadmm.plan import Shape, format_bytes, plan_memory
+from pdadmm.machine import format_bytes, resident_memory
+from pdadmm.plan import Shape, plan_memory
 
 SAMPLES, FEATURES, CLASSES, HIDDEN = 40_000, 196, 10, (500,) * 9
 LIMIT = 1.25

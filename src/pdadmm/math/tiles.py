@@ -173,6 +173,7 @@ class Workspace:
         dtype: torch.dtype,
         device: torch.device,
         reduce: Reduce | None = None,
+        empty: Callable[..., Tensor] = torch.empty,
     ) -> None:
         self.tiling = tiling
         self._reduce = reduce
@@ -180,7 +181,7 @@ class Workspace:
         self.device = device
         self._slots: dict[int, Tensor] = {}
         self._slot_size = tiling.largest_tile * max_width
-        self._scratch = torch.empty(tiling.local_samples * scratch_width, dtype=dtype, device=device)
+        self._scratch = empty(tiling.local_samples * scratch_width, dtype=dtype, device=device)
         self._sums: dict[tuple[str, tuple[int, ...]], TreeSum] = {}
 
     def tile(self, slot: int, rows: int, cols: int) -> Tensor:
