@@ -8,6 +8,7 @@ files; only what is left counts as memory.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,8 @@ from pdadmm.storage import Disk, Storage
 
 LOOPBACK_BYTES_PER_SECOND = 2e9  # between two processes of one machine
 TILE_SLOTS = 7  # five of the workspace, and the temporaries of a z-step
+FILE_BUFFERS = 16 * 2**20  # what a checkpoint must be and what the disk has of it are compared in two pieces
+SKLEARN = 52 * 2**20  # measured; it is loaded where a test part is held out
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class MemoryPlan:
     weights: int
     work: int
     checkpoint: int
-    """The copy that checkpoints are written from; none where the run waits for them instead."""
+    """The copy that checkpoints are written from, unless the run waits for them instead, and buffers."""
     program: int
     disk: int
     """Beside the memory: in mapped files."""
@@ -98,17 +101,18 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     read = _bytes_read(config, shape, data) * config.shards * min(2, config.workers)
     parameters = item * sum(n_in * n_out + n_out for n_in, n_out in layers)
     in_files = arrays + scratch + scaled + (wires if config.messages == "exact" else 0)
-    in_memory = 0 if is_disk else in_files
     plan = MemoryPlan(
-        auxiliaries=0 if is_disk else arrays + wires,
+        auxiliaries=arrays + wires if not is_disk else 0 if config.messages == "exact" else wires,
         data=read + rows * (16 + item) + (0 if is_disk else scaled),
         weights=parameters,
-        work=item * processes * _work_items(config, shape) + (in_memory and scratch),
-        checkpoint=0,
+        work=item * processes * _work_items(config, shape) + (0 if is_disk else scratch),
+        checkpoint=FILE_BUFFERS * processes if config.saves else 0,
         program=_program(is_disk, data) * (processes + (processes > 1)),  # and the one that starts them
         disk=in_files if is_disk else 0,
     )
-    return plan if is_disk or not config.saves else replace(plan, checkpoint=_copy_bytes(plan, arrays + parameters))
+    if is_disk or not config.saves:
+        return plan
+    return replace(plan, checkpoint=plan.checkpoint + _copy_bytes(plan, arrays + parameters))
 
 
 def _wire_bytes(config: Config, shape: Shape, item: int) -> int:
@@ -146,6 +150,7 @@ def _bytes_read(config: Config, shape: Shape, data: Dataset | None) -> int:
 def _program(is_disk: bool, data: Dataset | None) -> int:
     """What this process holds now, as every other will, but for the data; of file pages only where they count."""
     held = anonymous_memory() if is_disk else resident_memory()
+    held += 0 if "sklearn.model_selection" in sys.modules else SKLEARN
     return max(0, held - (data.bytes_in_memory() if data is not None else 0))
 
 
