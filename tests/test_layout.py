@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 # From the ground up. Modules of one row may use each other.
 ROWS = [
     ["errors", "history", "config", "version", "observer"],
-    ["machine", "rundir", "growth"],
+    ["machine", "rundir", "growth", "storage"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],

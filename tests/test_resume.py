@@ -333,6 +333,8 @@ FREE = {
     "device": "cpu",
     "threads": "2",
     "tile_rows": "24",
+    "storage": "disk",
+    "storage_dir": ".",
     "evaluate_every": "2",
     "stationarity_every": "3",
     "checkpoint_every": "5",

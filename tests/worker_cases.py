@@ -20,6 +20,7 @@ from pdadmm.engine.core import VARIABLES
 from pdadmm.engine.world import World
 from pdadmm.observer import silent
 from pdadmm.prepare import holds_data, prepare
+from pdadmm.storage import storage_of
 
 EPOCHS = 25
 HIDDEN = (30, 30, 22, 22, 22, 14)
@@ -46,7 +47,7 @@ def run_cases(world: World, out: Path, threads: int, cases: Sequence[str] = CASE
             shards=world.num_shards,
             **SOLVERS[solver],  # type: ignore[arg-type]
         )
-        session = prepare(config.resolved(), data, silent(), world).session
+        session = prepare(config.resolved(), data, silent(), world, storage_of(config)).session
         rows = []
         for epoch in range(1, EPOCHS + 1):
             row, _reports = session.iterate(epoch)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from pdadmm.plan import format_bytes
+from pdadmm.machine import format_bytes
 
 SAMPLES, FEATURES, CLASSES, HIDDEN = 36_000, 196, 10, "10x500"
 SETUPS = {"none": ["--checkpoint-minutes", "0"], "one a minute": ["--checkpoint-minutes", "1"]}

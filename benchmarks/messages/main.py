@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm.plan import format_bytes
+from pdadmm.machine import format_bytes
 
 SAMPLES, FEATURES, CLASSES, HIDDEN, EPOCHS = 100_000, 64, 10, "6x64", 6
 SETUPS = {

@@ -134,6 +134,16 @@ class Config:
     tile_rows: int | None = _option(
         None, "run", "samples per tile (default: by the width and this machine's cache)", on_resume="free"
     )
+    storage: str = _option(
+        "memory",
+        "run",
+        "where arrays with a row for each sample live; disk maps files, so that memory no longer bounds the samples",
+        ("memory", "disk"),
+        on_resume="free",
+    )
+    storage_dir: str | None = _option(
+        None, "run", "directory for the files of --storage disk (default: the run's own)", on_resume="free"
+    )
     evaluate_every: int = _option(1, "run", "epochs between accuracies", on_resume="free")
     stationarity_every: int = _option(
         10, "run", "epochs between gradients of the Lagrangian; 0 never", on_resume="free"

@@ -64,7 +64,7 @@ def check_device(name: str) -> None:
 
 def available_memory() -> int | None:
     """Bytes that can be had without swapping, or None where that cannot be told."""
-    free = _meminfo("MemAvailable")
+    free = _size_in(Path("/proc/meminfo"), "MemAvailable")
     limit, used = _read(_CGROUP / "memory.max").strip(), _read(_CGROUP / "memory.current").strip()
     if limit.isdigit() and used.isdigit():
         left = int(limit) - int(used)
@@ -78,8 +78,23 @@ def resident_memory() -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
 
 
-def _meminfo(key: str) -> int | None:
-    for line in _read(Path("/proc/meminfo")).splitlines():
+def anonymous_memory() -> int:
+    """Bytes of it that no file backs, so that the system cannot take them back; 0 where that cannot be told."""
+    return _size_in(Path("/proc/self/status"), "RssAnon") or 0
+
+
+def format_bytes(count: float) -> str:
+    """1536 -> 1.5 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _size_in(path: Path, key: str) -> int | None:
+    """The bytes that a file of /proc has for a key."""
+    for line in _read(path).splitlines():
         name, _, value = line.partition(":")
         if name == key:
             return int(value.split()[0]) * 1024

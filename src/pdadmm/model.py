@@ -7,6 +7,7 @@ On disk it is one safetensors file, `model.safetensors`: tensors `layers.0.weigh
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from pdadmm.config import format_hidden
@@ -96,15 +96,24 @@ class Model:
             "network": json.dumps({"activation": self.network.activation.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
-        write_whole(Path(path), _ordered(to_bytes(tensors, metadata)))
+        write_whole(Path(path), *_file(tensors, metadata))
 
 
-def _ordered(content: bytes) -> bytes:
-    """The same file with its header sorted: the library leaves that order to chance, and equal models differed."""
-    size = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":")).encode()
+def _file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[memoryview]:
+    """The safetensors file part by part: none of the weights is copied, and equal models have equal files."""
+    entries: dict[str, object] = {"__metadata__": metadata}
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    offset = 0
+    for name, tensor in ordered:
+        end = offset + tensor.nbytes
+        dtype = {torch.float32: "F32", torch.float64: "F64"}[tensor.dtype]
+        entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    header = json.dumps(entries, sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
-    return len(header).to_bytes(8, "little") + header + content[8 + size :]
+    yield memoryview(len(header).to_bytes(8, "little") + header)
+    for _, tensor in ordered:
+        yield tensor.numpy().reshape(-1).data
 
 
 def score(outputs: Tensor, targets: Tensor, regression: bool) -> float:

@@ -1,30 +1,39 @@
-"""What a run will take, before any work: its memory, term by term, and its time.
+"""What a run will take, before any work: its memory, term by term, its disk, and its time.
 
 The three arrays a layer (p, z, q; a as well for the solvers that carry it) dominate. The rest is the data, the
-weights with the sums that the W-step needs, the tiles and scratch that layers share, and the program itself.
+weights with the sums that the W-step needs, the tiles and scratch that layers share, the copy of the arrays that a
+checkpoint is written from, and the program itself. With storage on the disk, all that has a row for each sample is in
+files; only what is left counts as memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+import sys
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 
+from pdadmm.checkpoint.saver import has_room
 from pdadmm.config import Config
+from pdadmm.data import Dataset
 from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds, measure_rate
 from pdadmm.engine.estimate import estimate
 from pdadmm.engine.placement import Placement, balance, parse_placement
 from pdadmm.engine.problem import method_weights
 from pdadmm.engine.schedule import Timeline
 from pdadmm.errors import UserError
-from pdadmm.machine import available_memory, resident_memory, usable_cores
+from pdadmm.machine import anonymous_memory, available_memory, format_bytes, resident_memory, usable_cores
 from pdadmm.math.solvers import get_solver
 from pdadmm.math.tiles import Tiling, default_tile_rows
 from pdadmm.network import FORWARD_ROWS
+from pdadmm.storage import Disk, Storage
 
 LOOPBACK_BYTES_PER_SECOND = 2e9  # between two processes of one machine
 TILE_SLOTS = 7  # five of the workspace, and the temporaries of a z-step
+FILE_BUFFERS = 16 * 2**20  # what a checkpoint must be and what the disk has of it are compared in two pieces
+SKLEARN = 52 * 2**20  # measured; it is loaded where a test part is held out
 
 
 @dataclass(frozen=True)
@@ -45,16 +54,22 @@ class MemoryPlan:
     data: int
     weights: int
     work: int
+    checkpoint: int
+    """The copy that checkpoints are written from, unless the run waits for them instead, and buffers."""
     program: int
+    disk: int
+    """Beside the memory: in mapped files."""
 
     @property
     def total(self) -> int:
-        """All of it."""
-        return self.auxiliaries + self.data + self.weights + self.work + self.program
+        """All the memory."""
+        return self.auxiliaries + self.data + self.weights + self.work + self.checkpoint + self.program
 
     def to_mapping(self) -> dict[str, int]:
         """Plain values, with the total."""
-        return {**asdict(self), "total": self.total}
+        terms = asdict(self)
+        disk = terms.pop("disk")
+        return {**terms, "total": self.total, "disk": disk}
 
 
 def place(config: Config, shape: Shape) -> Placement:
@@ -66,38 +81,83 @@ def place(config: Config, shape: Shape) -> Placement:
     return balance(layer_seconds(model, TYPICAL), config.workers)
 
 
-def plan_memory(config: Config, shape: Shape) -> MemoryPlan:
-    """The peak of a run of this resolved configuration on data of this shape, all its processes together."""
+def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> MemoryPlan:
+    """The peak of a run of this resolved configuration, all its processes together.
+
+    `data` is what this process has read already; without it, it is taken to be float32.
+    """
     samples, test_samples, features, outputs = astuple(shape)
     item = torch.finfo(getattr(torch, config.dtype)).bits // 8
     widths = (features, *config.hidden, outputs)
+    rows, layers = samples + test_samples, list(pairwise(widths))
+    is_disk, processes = config.storage == "disk", config.workers * config.shards
     solver = get_solver(config, method_weights(config))
-    arrays = sum(2 * width for width in config.hidden) + outputs  # z and q; z of the output
-    arrays += sum(config.hidden)  # p of every layer but the first, whose p is the data
-    if solver.carries_a:
-        arrays += sum(config.hidden) + outputs
-    processes = config.workers * config.shards
-    if config.workers > 1:
-        # Every boundary has m and p where they arrive, and m where it leaves; p leaves from where it is.
-        arrays += sum(3 * widths[stage[-1] + 1] for stage in place(config, shape).stages[:-1])
-    tiling = Tiling(samples, config.tile_rows or default_tile_rows(max(widths)), width=max(config.hidden))
-    parameters = sum(n_in * n_out + n_out for n_in, n_out in pairwise(widths))
-    scratch = samples * max(solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(widths))
+    # p but of the first layer, whose p is the data; z; q but of the output layer; perhaps a.
+    arrays = item * samples * (3 * sum(config.hidden) + outputs)
+    arrays += item * samples * (sum(config.hidden) + outputs) if solver.carries_a else 0
+    scratch = item * samples * config.workers * max(solver.scratch_width(*layer) for layer in layers)
+    wires = samples * _wire_bytes(config, shape, item)
+    scaled = item * rows * features
+    read = _bytes_read(config, shape, data) * config.shards * min(2, config.workers)
+    parameters = item * sum(n_in * n_out + n_out for n_in, n_out in layers)
+    in_files = arrays + scratch + scaled + (wires if config.messages == "exact" else 0)
+    plan = MemoryPlan(
+        auxiliaries=arrays + wires if not is_disk else 0 if config.messages == "exact" else wires,
+        data=read + rows * (16 + item) + (0 if is_disk else scaled),
+        weights=parameters,
+        work=item * processes * _work_items(config, shape) + (0 if is_disk else scratch),
+        checkpoint=FILE_BUFFERS * processes if config.saves else 0,
+        program=_program(is_disk, data) * (processes + (processes > 1)),  # and the one that starts them
+        disk=in_files if is_disk else 0,
+    )
+    if is_disk or not config.saves:
+        return plan
+    return replace(plan, checkpoint=plan.checkpoint + _copy_bytes(plan, arrays + parameters))
+
+
+def _wire_bytes(config: Config, shape: Shape, item: int) -> int:
+    """A sample's messages: every boundary has m and p where they arrive, and m where it leaves."""
+    if config.workers == 1:
+        return 0
+    widths = (shape.features, *config.hidden, shape.outputs)
+    boundaries = [widths[stage[-1] + 1] for stage in place(config, shape).stages[:-1]]
+    exact = config.messages == "exact"  # then p leaves from where it is
+    size = {"exact": item, "bfloat16": 2, "int8": 1}[config.messages]
+    return sum((3 if exact else 4) * size * width for width in boundaries)
+
+
+def _work_items(config: Config, shape: Shape) -> int:
+    """Numbers that a process needs to compute with, beside the arrays of all samples."""
+    widths = (shape.features, *config.hidden, shape.outputs)
+    tiling = Tiling(shape.samples, config.tile_rows or default_tile_rows(max(widths)), width=max(config.hidden))
     tiles = TILE_SLOTS * tiling.largest_tile * max(widths)
-    forward = 2 * FORWARD_ROWS * max(widths) + (samples + test_samples) * outputs
+    forward = 2 * FORWARD_ROWS * max(widths)
     # Partial sums wait at each level of the tree; pᵀp and (z or e)ᵀp of every distinct shape are kept.
-    levels = tiling.num_chunks.bit_length()
-    shapes = {n_in * n_out for n_in, n_out in pairwise(widths)} | (
-        {n * n for n in config.hidden} if config.solver == "exact" else set()
-    )
+    shapes = {n_in * n_out for n_in, n_out in pairwise(widths)}
+    squares = {n * n for n in config.hidden} if config.solver == "exact" else set()
+    sums = tiling.num_chunks.bit_length() * (sum(shapes) + sum(squares))
     factors = 4 * max(widths) ** 2  # matrices, their factors and the new W while a W-step runs
-    return MemoryPlan(
-        auxiliaries=item * samples * arrays,
-        data=item * (samples + test_samples) * features + (samples + test_samples) * (8 + item),
-        weights=item * parameters,
-        work=item * (scratch * config.workers + processes * (tiles + levels * sum(shapes) + factors) + forward),
-        program=resident_memory() * processes,
-    )
+    return tiles + forward + sums + factors
+
+
+def _bytes_read(config: Config, shape: Shape, data: Dataset | None) -> int:
+    """The data as it was read, which a process that needs it keeps in memory, unless it is mapped."""
+    if data is not None:
+        return data.bytes_in_memory()
+    return 0 if config.storage == "disk" else 4 * (shape.samples + shape.tests) * shape.features
+
+
+def _program(is_disk: bool, data: Dataset | None) -> int:
+    """What this process holds now, as every other will, but for the data; of file pages only where they count."""
+    held = anonymous_memory() if is_disk else resident_memory()
+    held += 0 if "sklearn.model_selection" in sys.modules else SKLEARN
+    return max(0, held - (data.bytes_in_memory() if data is not None else 0))
+
+
+def _copy_bytes(plan: MemoryPlan, size: int) -> int:
+    """What the saver will copy, if it finds room for it."""
+    free = available_memory()
+    return size if free is None or has_room(size, free - (plan.total - resident_memory())) else 0
 
 
 def plan_time(config: Config, shape: Shape) -> Timeline:
@@ -113,22 +173,28 @@ def plan_time(config: Config, shape: Shape) -> Timeline:
     return estimate(model, place(config, shape), rate, LOOPBACK_BYTES_PER_SECOND)
 
 
-def check_memory(plan: MemoryPlan) -> None:
-    """Refuse a run that cannot fit, with the numbers."""
+def check_room(config: Config, plan: MemoryPlan, storage: Storage, shape: Shape) -> None:
+    """Refuse a run that cannot fit, with the numbers and, where there is one, the way out."""
+    storage.check_room(plan.disk, "the arrays of the layers and the data")
+    short = _short_of_memory(config, plan)
+    if short is None:
+        return
+    needed, free = short
+    way = "use fewer samples or layers, narrower ones, or float32"
+    other = replace(config, storage="disk")
+    on_disk = plan_memory(other, shape)
+    fits = _short_of_memory(other, on_disk) is None and on_disk.disk <= Disk(Path(config.storage_dir or ".")).free()
+    if not storage.is_disk and torch.device(config.device).type == "cpu" and fits:
+        way += f"; or --storage disk, which keeps {format_bytes(on_disk.disk)} of it in files"
+    raise UserError(
+        f"the run needs {format_bytes(needed)} more memory ({format_bytes(plan.auxiliaries)} of it for the "
+        f"auxiliary arrays), but only {format_bytes(free)} are free; {way}"
+    )
+
+
+def _short_of_memory(config: Config, plan: MemoryPlan) -> tuple[int, int] | None:
+    """What is needed and what is free, where that is less; checkpoints do without a copy then."""
     free = available_memory()
-    needed = plan.total - resident_memory()
-    if free is not None and needed > free:
-        raise UserError(
-            f"the run needs {format_bytes(needed)} more memory ({format_bytes(plan.auxiliaries)} of it for the "
-            f"auxiliary arrays), but only {format_bytes(free)} are free; use fewer samples or layers, narrower "
-            f"ones, or float32"
-        )
-
-
-def format_bytes(count: float) -> str:
-    """1536 -> 1.5 KiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+    present = anonymous_memory() if config.storage == "disk" else resident_memory()
+    needed = plan.total - plan.checkpoint - present
+    return (needed, free) if free is not None and needed > free else None

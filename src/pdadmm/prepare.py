@@ -35,11 +35,10 @@ from pdadmm.math.tiles import Tiling
 from pdadmm.model import Model, load_model
 from pdadmm.network import Network, deepen
 from pdadmm.observer import Observer
-from pdadmm.plan import Shape, check_memory, place, plan_memory
+from pdadmm.plan import Shape, check_room, place, plan_memory
 from pdadmm.session import Session
+from pdadmm.storage import Storage
 from pdadmm.version import __version__
-
-CACHE_LINE = 64
 
 
 def holds_data(world: World) -> bool:
@@ -59,7 +58,12 @@ class Prepared:
 
 
 def prepare(
-    config: Config, data: Dataset | None, observer: Observer, world: World, resume: Source | None = None
+    config: Config,
+    data: Dataset | None,
+    observer: Observer,
+    world: World,
+    storage: Storage,
+    resume: Source | None = None,
 ) -> Prepared:
     """Check, plan and build on this process; `data` is given where the first or the output layer is."""
     activation = get_activation(config.activation)
@@ -72,12 +76,12 @@ def prepare(
     shape, fingerprint = _agree(config, data, preprocessor, world)
     placement = place(config, shape)
     if world.num_stages * world.num_shards == 1:
-        check_memory(plan_memory(config, shape))
+        check_room(config, plan_memory(config, shape, data), storage, shape)
     torch.set_num_threads(config.threads or default_threads())
     theory = Theory(method_weights(config), activation.lipschitz)
     if resume is None and (message := theory.warning()):
         observer.on_note(message)
-    problem = _problem(config, data, preprocessor, shape, world)
+    problem = _problem(config, data, preprocessor, shape, world, storage)
     ground = _Ground(config, shape, fingerprint, problem, theory, placement, world, observer)
     saved = ground.find_saved(resume) if resume else None
     if resume and saved is None:
@@ -174,7 +178,7 @@ def _check_progress(saved: Manifest, output: int) -> None:
         raise DamageError(f"the checkpoint of epoch {saved.epoch} has layers that the network does not have")
 
 
-def check_run(config: Config, data: Dataset) -> None:
+def check_run(config: Config, data: Dataset, storage: Storage) -> None:
     """What `prepare` would refuse, before any process starts."""
     check_device(config.device)
     check_dataset(data, is_regression(config))
@@ -182,7 +186,7 @@ def check_run(config: Config, data: Dataset) -> None:
     shape = Shape(len(data.train.X), len(data.test.X) if data.test else 0, data.train.X.shape[1], outputs)
     place(config, shape)
     _check_shards(config.shards, shape)
-    check_memory(plan_memory(config, shape))
+    check_room(config, plan_memory(config, shape, data), storage, shape)
     growth.parse_schedule(config.grow or "off", len(config.hidden), config.epochs)
 
 
@@ -202,8 +206,8 @@ def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | No
     first = world.gather(json.dumps([dataclasses.asdict(mine), mark] if mine else None))[0]
     values, shared_mark = json.loads(first)
     shape = Shape(**values)
-    # Threads may differ from machine to machine; everything else is the mathematics.
-    same = dataclasses.replace(config, threads=None, device="", data="")
+    # Threads, files and where arrays live may differ from machine to machine; everything else is the mathematics.
+    same = dataclasses.replace(config, threads=None, device="", data="", storage="memory", storage_dir=None)
     world.agree(
         {
             "version": __version__,
@@ -233,7 +237,12 @@ def _check_shards(num_shards: int, shape: Shape) -> None:
 
 
 def _problem(
-    config: Config, data: Dataset | None, preprocessor: Preprocessor | None, shape: Shape, world: World
+    config: Config,
+    data: Dataset | None,
+    preprocessor: Preprocessor | None,
+    shape: Shape,
+    world: World,
+    storage: Storage,
 ) -> Problem:
     """This process's part of the data, on the run's device."""
     dtype = getattr(torch, config.dtype)
@@ -241,23 +250,27 @@ def _problem(
     train, test, weight = Samples(None, None), Samples(None, None), None
     if data is not None:
         assert preprocessor is not None
-        train = _samples(config, preprocessor, data.train, rows, world)
+        train = _samples(config, preprocessor, data.train, rows, world, storage)
         if train.y is not None:
             weight = _sample_weights(config, preprocessor, data.train)[rows].to(config.device, dtype)
         if data.test is not None:
             rows = Tiling(shape.tests, 1, world.shard, world.num_shards, max(config.hidden)).rows
-            test = _samples(config, preprocessor, data.test, rows, world)
+            test = _samples(config, preprocessor, data.test, rows, world, storage)
     device = torch.device(config.device)
     has_test = test if shape.tests else None
-    return Problem(shape.samples, shape.features, shape.outputs, dtype, device, train, weight, has_test)
+    return Problem(shape.samples, shape.features, shape.outputs, dtype, device, train, weight, has_test, storage)
 
 
-def _samples(config: Config, preprocessor: Preprocessor, part: Part, rows: slice, world: World) -> Samples:
+def _samples(
+    config: Config, preprocessor: Preprocessor, part: Part, rows: slice, world: World, storage: Storage
+) -> Samples:
     """Features on the first stage, targets on the last, of these rows."""
     x = y = None
     if world.stage == 0:
-        x = torch.from_numpy(preprocessor.features(part.X[rows], np.dtype(config.dtype))).to(config.device)
-        x = x if x.data_ptr() % CACHE_LINE == 0 else x.clone()  # numpy's memory may lie anywhere
+        X = part.X[rows]
+        x = storage.empty(*X.shape, dtype=getattr(torch, config.dtype))
+        preprocessor.features(X, np.dtype(config.dtype), x.numpy())
+        x = x.to(config.device)
     if world.stage == world.num_stages - 1:
         y = torch.from_numpy(preprocessor.targets(part.y[rows])).to(config.device)
         y = y.to(getattr(torch, config.dtype)) if is_regression(config) else y

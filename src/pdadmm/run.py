@@ -38,6 +38,7 @@ from pdadmm.rundir import (
     make_directory,
     storing,
 )
+from pdadmm.storage import storage_of
 from pdadmm.summary import summarise
 from pdadmm.trainer import Result, train_in
 
@@ -77,13 +78,14 @@ def carry_out(
                 stack.enter_context(directory)
             _check_can_go_on(place)
         scribe = _Scribe(directory if leads else None, Folder(place.path), config, _is_first(world), observer)
+        storage = storage_of(config, place.path)
         keeper = Keeper(
             config.resolved(),
-            Saver(world, scribe.folder, leads, observer.on_warning),
+            Saver(world, scribe.folder, leads, observer.on_warning, may_copy=not storage.is_disk),
             scribe.source(place) if place.resume else None,
             scribe.history_mark,
         )
-        result = train_in(world, config, data, scribe.observer(), keeper)
+        result = train_in(world, config, data, scribe.observer(), storage, keeper)
         if result is None:
             return None
         assert data is not None
@@ -243,7 +245,8 @@ def _finished(directory: RunDirectory, result: Result) -> dict[str, Any] | None:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], observer: Observer) -> None:

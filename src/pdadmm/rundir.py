@@ -46,13 +46,13 @@ def storing(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, *parts: bytes | memoryview) -> None:
     """Write to a temporary file beside `path`, then rename: a reader sees the old file or the new, never a part."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with storing(path):
             with temporary.open("wb") as file:
-                file.write(content)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

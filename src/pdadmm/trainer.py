@@ -7,6 +7,7 @@ go to an observer as they come, and the caller says where they end up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -22,6 +23,7 @@ from pdadmm.math.losses import is_regression
 from pdadmm.model import Model
 from pdadmm.observer import Observer
 from pdadmm.prepare import Prepared, prepare
+from pdadmm.storage import Storage, storage_of
 
 STATUS = {
     "converged": "residual and change fell below the tolerance; lower --tolerance to go on",
@@ -54,8 +56,8 @@ class Result:
         return STATUS[self.status]
 
 
-def load_for(config: Config) -> Dataset:
-    """The data set that the configuration names."""
+def load_for(config: Config, run: Path | None = None) -> Dataset:
+    """The data set that the configuration names; `run` is where its directory is, or will be."""
     return load_data(
         config.data,
         target=config.target,
@@ -63,6 +65,7 @@ def load_for(config: Config) -> Dataset:
         test_fraction=config.test_fraction,
         split_seed=config.split_seed,
         regression=is_regression(config),
+        storage=storage_of(config, run),
     )
 
 
@@ -78,19 +81,24 @@ def train(config: Config, data: Dataset, observer: Observer | None = None) -> Re
             f"train runs in this process alone; got workers {config.workers} and shards {config.shards}, which "
             f"`pdadmm train` starts"
         )
-    result = train_in(LocalWorld(), config, data, observer or Observer())
+    result = train_in(LocalWorld(), config, data, observer or Observer(), storage_of(config))
     assert result is not None
     return result
 
 
 def train_in(
-    world: World, config: Config, data: Dataset | None, observer: Observer, keeper: Keeper | None = None
+    world: World,
+    config: Config,
+    data: Dataset | None,
+    observer: Observer,
+    storage: Storage,
+    keeper: Keeper | None = None,
 ) -> Result | None:
     """The same as one process of a run; the result is on the first one only. `data` may be None in between.
 
     With a `keeper` the run is saved from time to time, and resumed if the keeper has something to resume from.
     """
-    prepared = prepare(config.resolved(), data, observer, world, keeper.source if keeper else None)
+    prepared = prepare(config.resolved(), data, observer, world, storage, keeper.source if keeper else None)
     del data
     session, saved = prepared.session, prepared.saved
     history: list[Row] = []

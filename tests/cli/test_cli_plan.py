@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 
 from commands import Command, assert_refused
 from pdadmm.config import Config
+from pdadmm.machine import available_memory
 from pdadmm.version import __version__
 
-TERMS = ["auxiliaries", "data", "weights", "work", "program", "total"]
+TERMS = ["auxiliaries", "data", "weights", "work", "checkpoint", "program", "total"]
 SHAPE = ("--samples", "1000", "--features", "20", "--classes", "3")
 
 
@@ -19,7 +21,7 @@ def test_plan_of_named_data(pdadmm: Command, tmp_path: Path) -> None:
     result = pdadmm("plan", "--hidden", "2x8")
     assert result.code == 0
     assert result.out.startswith("1437 samples of 64 features, hidden 2x8, 10 outputs\n")
-    assert [line.split()[0] for line in result.out.splitlines()[1:7]] == TERMS
+    assert [line.split()[0] for line in result.out.splitlines()[1:8]] == TERMS
     assert list(tmp_path.iterdir()) == []
 
 
@@ -30,7 +32,8 @@ def test_plan_as_json(pdadmm: Command, npz: Path) -> None:
     assert plan["placement"] == "3"
     assert plan["epoch_seconds"] > 0
     assert [plan[key] for key in list(plan)[:4]] == [32, 8, 3, 3]
-    assert list(plan["memory"]) == TERMS
+    assert list(plan["memory"]) == [*TERMS, "disk"]
+    assert plan["memory"]["disk"] == 0
     assert sum(plan["memory"][term] for term in TERMS[:-1]) == plan["memory"]["total"]
 
 
@@ -39,6 +42,33 @@ def test_plan_without_data(pdadmm: Command) -> None:
     two = pdadmm("plan", *SHAPE, "--hidden", "8x16", "--dtype", "float64", "--json").json()["memory"]
     assert one["auxiliaries"] == 4 * 1000 * (3 * 64 + 3)
     assert two["auxiliaries"] == 8 * 1000 * (3 * 128 + 3)
+
+
+def test_plan_of_a_run_on_the_disk(pdadmm: Command, npz: Path, tmp_path: Path) -> None:
+    memory, disk = (
+        pdadmm("plan", "--data", npz, "--hidden", "2x8", "--storage", storage, "--json").json()
+        for storage in ("memory", "disk")
+    )
+    assert [disk[key] for key in ("samples", "test_samples")] == [memory[key] for key in ("samples", "test_samples")]
+    assert disk["memory"]["auxiliaries"] == 0
+    arrays, scaled, split = 4 * 32 * (3 * 16 + 3), 4 * 40 * 3, 8 * 40 * 3
+    assert disk["memory"]["disk"] == arrays + scaled + split
+    assert list(tmp_path.iterdir()) == [npz]
+    shown = pdadmm("plan", *SHAPE, "--hidden", "2x8", "--storage", "disk")
+    assert [line.split()[0] for line in shown.out.splitlines()[1:9]] == [*TERMS, "disk"]
+
+
+def test_a_run_that_would_fit_on_the_disk_is_told_so(pdadmm: Command) -> None:
+    free = available_memory()
+    assert free is not None
+    if shutil.disk_usage(".").free < 2 * free:
+        pytest.skip("the disk is hardly larger than the memory")
+    samples = 6 * free // (5 * 4 * 3 * 16)  # whose auxiliary arrays alone need more than is free
+    shape = ("--samples", str(samples), "--features", "1", "--classes", "2", "--hidden", "2x8")
+    in_memory, on_disk = (pdadmm("plan", *shape, "--storage", storage) for storage in ("memory", "disk"))
+    assert in_memory.code == 2
+    assert "; or --storage disk, which keeps" in in_memory.err
+    assert on_disk.code == 0
 
 
 @pytest.mark.parametrize("hidden", ["1000x100000", "9" * 30])

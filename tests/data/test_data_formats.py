@@ -96,9 +96,9 @@ def test_npz_refuses_pickles(tmp_path: Path, X: Array) -> None:
 
 def test_npz_has_no_columns(tmp_path: Path, X: Array) -> None:
     np.savez(tmp_path / "d.npz", X=X, y=np.arange(5))
-    for option in ("target", "weight"):
-        with refused(f"{option} must not be set for a .npz file"):
-            read_tables(tmp_path / "d.npz", **{option: "label"})
+    for options in ({"target": "label"}, {"weight": "label"}):
+        with refused(f"{next(iter(options))} must not be set for a .npz file"):
+            read_tables(tmp_path / "d.npz", options.get("target"), options.get("weight"))
 
 
 def test_npz_features(tmp_path: Path, X: Array) -> None:
@@ -224,7 +224,7 @@ def test_csv_mistakes_are_placed(tmp_path: Path, text: str, message: str) -> Non
 )
 def test_csv_wrong_columns(tmp_path: Path, text: str, options: dict[str, str], message: str) -> None:
     with refused(message):
-        read_tables(write(tmp_path / "d.csv", text), **options)
+        read_tables(write(tmp_path / "d.csv", text), options.get("target"), options.get("weight"))
 
 
 def test_csv_features_by_name(tmp_path: Path) -> None:

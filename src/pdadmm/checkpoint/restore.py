@@ -21,8 +21,10 @@ from pdadmm.engine.layers import SAMPLE_VARIABLES, Shapes
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, UserError
+from pdadmm.storage import Storage
 
 _ROW_WISE = (*SAMPLE_VARIABLES, "message")
+_PIECE = 16 * 2**20  # bytes read at a time
 
 
 @dataclass(frozen=True)
@@ -34,39 +36,47 @@ class SavedRun:
     rows: slice
     device: torch.device
 
-    def layer(self, layer: int, shapes: Shapes) -> dict[str, Tensor]:
+    def layer(self, layer: int, shapes: Shapes, storage: Storage) -> dict[str, Tensor]:
         """These variables of a layer, for this process's rows."""
-        return {name: self._shaped(layer, name, shape) for name, shape in shapes.items()}
+        return {
+            name: self._rows(layer, name, shape, storage) if name in _ROW_WISE else self._whole(layer, name, shape)
+            for name, shape in shapes.items()
+        }
 
     def extra(self, layer: int, name: str) -> Tensor | None:
         """Something saved with a layer, or None if it was not."""
-        parts = [self._part(entry, name) for entry in _entries(self.manifest, layer, self.rows)]
+        entries = _entries(self.manifest, layer, self.rows)
+        parts = [self._part(entry, name, self._rows_of(entry) if name in _ROW_WISE else None) for entry in entries]
         found = [part for part in parts if part is not None]
         if len(found) < len(parts):
             return None
         return torch.cat(found) if name in _ROW_WISE else found[0]
 
-    def _shaped(self, layer: int, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Read into memory of our own, file by file."""
-        out: Tensor | None = None
-        filled = 0
+    def _rows(self, layer: int, name: str, shape: tuple[int, ...], storage: Storage) -> Tensor:
+        """An array of samples, read file by file and a few rows at a time."""
+        out = storage.empty(*shape, dtype=self._dtype(name), device=self.device)
+        step, filled = max(1, _PIECE // (shape[1] * out.element_size())), 0
         for entry in _entries(self.manifest, layer, self.rows):
-            part, expected = self._part(entry, name), shape
-            if name in _ROW_WISE:
-                own = self._rows_of(entry)
-                expected = (own.stop - own.start, *shape[1:])
-            if part is None or part.shape != expected or part.dtype != self._dtype(name):
-                found = "none" if part is None else f"{tuple(part.shape)}, {part.dtype}"
-                needed = f"{expected}, {self._dtype(name)}"
-                raise DamageError(f"{name} of layer {layer + 1} in {entry.name} is {found} instead of {needed}")
-            if out is None:
-                out = torch.empty(shape, dtype=part.dtype, device=self.device)
-            if name not in _ROW_WISE:
-                return out.copy_(part)
-            out[filled : filled + len(part)] = part
-            filled += len(part)
-        assert out is not None
+            own = self._rows_of(entry)
+            for start in range(own.start, own.stop, step):
+                rows = slice(start, min(start + step, own.stop))
+                count = rows.stop - rows.start
+                out[filled : filled + count] = self._fitting(entry, layer, name, (count, *shape[1:]), rows)
+                filled += count
         return out
+
+    def _whole(self, layer: int, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Something that every file of the layer has alike, in memory of our own."""
+        entry = _entries(self.manifest, layer, self.rows)[0]
+        return self._fitting(entry, layer, name, shape, None).to(self.device, copy=True)
+
+    def _fitting(self, entry: FileEntry, layer: int, name: str, shape: tuple[int, ...], rows: slice | None) -> Tensor:
+        part = self._part(entry, name, rows)
+        if part is None or part.shape != shape or part.dtype != self._dtype(name):
+            found = "none" if part is None else f"{tuple(part.shape)}, {part.dtype}"
+            needed = f"{shape}, {self._dtype(name)}"
+            raise DamageError(f"{name} of layer {layer + 1} in {entry.name} is {found} instead of {needed}")
+        return part
 
     def _dtype(self, name: str) -> torch.dtype:
         return torch.float64 if name == "gram_scale" else getattr(torch, self.manifest.config["dtype"])
@@ -76,10 +86,9 @@ class SavedRun:
         first = max(self.rows.start, entry.first_row) - entry.first_row
         return slice(first, min(self.rows.stop, entry.first_row + entry.rows) - entry.first_row)
 
-    def _part(self, entry: FileEntry, name: str) -> Tensor | None:
-        """This process's rows of one file's tensor."""
-        path = self.folder.directory(self.manifest.epoch) / entry.name
-        return read_rows(path, name, self._rows_of(entry) if name in _ROW_WISE else None)
+    def _part(self, entry: FileEntry, name: str, rows: slice | None) -> Tensor | None:
+        """One file's tensor, or these rows of it."""
+        return read_rows(self.folder.directory(self.manifest.epoch) / entry.name, name, rows)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@
                                            tell each other the files, or what went wrong
     the first process on each file system  write the manifest, rename, then delete the third-newest
 
-Until the rename the epoch does not count as saved. Where there is no room for a copy, the run waits for the writing
-instead. A checkpoint that cannot be written (a full disk) costs a note, not the run.
+Until the rename the epoch does not count as saved. Where there is no room for a copy, or the arrays are on the disk,
+the run waits for the writing instead. A checkpoint that cannot be written (a full disk) costs a note, not the run.
 """
 
 from __future__ import annotations
@@ -61,8 +61,11 @@ class Cost:
 class Saver:
     """Writes the checkpoints of one process, in step with the others."""
 
-    def __init__(self, world: World, folder: Folder, leads: bool, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, world: World, folder: Folder, leads: bool, note: Callable[[str], None], may_copy: bool = True
+    ) -> None:
         self._world, self._folder, self._leads, self._note = world, folder, leads, note
+        self._may_copy = may_copy
         self._thread: threading.Thread | None = None
         self._manifest: Manifest | None = None
         self._entries: list[FileEntry] = []
@@ -94,7 +97,7 @@ class Saver:
             self._world.gather("")  # the first process may still be clearing the folder
         self._manifest, self._entries, self._problem, self._is_final = manifest, [], "", wait
         directory = self._folder.saving(manifest.epoch)
-        if not wait and (copied := self._copied(layers)) is not None:
+        if not wait and self._may_copy and (copied := self._copied(layers)) is not None:
             self._thread = threading.Thread(target=self._write, args=(directory, copied, rows), daemon=True)
             self._thread.start()
         else:
@@ -116,7 +119,7 @@ class Saver:
         new = {key: array for key, array in arrays.items() if key not in fitting}
         needed = sum(array.numel() * array.element_size() for array in new.values()) * self._world.local_processes
         free = available_memory()
-        if free is not None and needed > free * _SPARE:
+        if free is not None and not has_room(needed, free):
             self._copies = {}
             return None
         self._copies = fitting | {key: torch.empty(array.shape, dtype=array.dtype) for key, array in new.items()}
@@ -204,6 +207,11 @@ class Saver:
             (entry for entry in files if (self._folder.saving(epoch) / entry.name).exists()),
             key=lambda entry: (entry.layer, entry.first_row),
         )
+
+
+def has_room(size: int, free: int) -> bool:
+    """Whether arrays of this size are copied where so much memory is free."""
+    return size <= free * _SPARE
 
 
 def total_cost(world: World, cost: Cost) -> Cost:

@@ -16,7 +16,7 @@ from pdadmm.cli.options import add_json_flag
 from pdadmm.config import Config, format_hidden
 from pdadmm.errors import DamageError, UserError
 from pdadmm.inspection import Checkpoint, Inspection, inspect_run, number_in
-from pdadmm.plan import format_bytes
+from pdadmm.machine import format_bytes
 from pdadmm.rundir import CONFIG_FILE, MODEL_FILE
 
 _STATUS = {

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import math
 from typing import Any
 
 from pdadmm.cli.options import add_config_flags, add_json_flag, config_from
 from pdadmm.config import Config, format_hidden
-from pdadmm.data import Preprocessor
+from pdadmm.data import Dataset, Preprocessor
 from pdadmm.engine.estimate import ITERATIONS
 from pdadmm.errors import UserError
 from pdadmm.growth import parse_schedule
-from pdadmm.machine import available_memory
+from pdadmm.machine import available_memory, format_bytes
 from pdadmm.math.losses import is_regression
-from pdadmm.plan import Shape, check_memory, format_bytes, place, plan_memory, plan_time
+from pdadmm.plan import Shape, check_room, place, plan_memory, plan_time
+from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
 
 _SHAPE = ("samples", "features", "classes")
@@ -38,11 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments).resolved()
     assert config.grow is not None
     parse_schedule(config.grow, len(config.hidden), config.epochs)
-    shape = _shape(arguments, config)
-    placement, plan = place(config, shape), plan_memory(config, shape)
+    shape, data = _shape(arguments, config)
+    placement, plan, storage = place(config, shape), plan_memory(config, shape, data), storage_of(config)
+    if storage.is_disk and data is not None:
+        plan = dataclasses.replace(plan, disk=plan.disk + _bytes_split(config, data))
     free, fits = available_memory(), True
     try:
-        check_memory(plan)
+        check_room(config, plan, storage, shape)
     except UserError:
         fits = False
     timeline = plan_time(config, shape) if fits else None
@@ -56,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         widths = format_hidden(config.hidden)
         print(f"{shape.samples} samples of {shape.features} features, hidden {widths}, {shape.outputs} outputs")
         for name, size in plan.to_mapping().items():
-            print(f"  {name:<12} {format_bytes(size):>10}")
+            if size or name != "disk":
+                print(f"  {name:<12} {format_bytes(size):>10}")
         if free is not None:
             print(f"  {'available':<12} {format_bytes(free):>10}")
         if timeline is not None:
@@ -64,17 +70,22 @@ def run(arguments: argparse.Namespace) -> int:
         if timeline is not None and config.workers > 1:
             shares = ", ".join(f"{timeline.idle_share(stage):.0%}" for stage in range(config.workers))
             print(f"layers of each worker {placement}; idle {shares}")
-    check_memory(plan)
+    check_room(config, plan, storage, shape)
     return 0
 
 
-def _shape(arguments: argparse.Namespace, config: Config) -> Shape:
+def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Dataset | None]:
     """Given by hand, or that of the data."""
     given = {name: getattr(arguments, name) for name in _SHAPE}
     if all(value is None for value in given.values()):
-        data = load_for(config)
+        # Held out, the test part of data that stays in a file would be written to the disk.
+        data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)
+        samples, tests = len(data.train.X), len(data.test.X) if data.test else 0
+        if config.storage == "disk" and data.test is None:
+            tests = math.ceil(config.test_fraction * samples)
+            samples -= tests
         outputs = Preprocessor.fit(data.train, "none", is_regression(config)).num_outputs
-        return Shape(len(data.train.X), len(data.test.X) if data.test else 0, data.train.X.shape[1], outputs)
+        return Shape(samples, tests, data.train.X.shape[1], outputs), data
     for name, value in given.items():
         if value is None:
             raise UserError(f"--{name} is missing; give all of --samples, --features and --classes, or none of them")
@@ -82,4 +93,10 @@ def _shape(arguments: argparse.Namespace, config: Config) -> Shape:
             raise UserError(f"--{name} must be at least 1; got {value}")
     if arguments.test_samples < 0:
         raise UserError(f"--test-samples must not be negative; got {arguments.test_samples}")
-    return Shape(arguments.samples, arguments.test_samples, arguments.features, arguments.classes)
+    return Shape(arguments.samples, arguments.test_samples, arguments.features, arguments.classes), None
+
+
+def _bytes_split(config: Config, data: Dataset) -> int:
+    """What a training and a test part take that are made of one, on every process with the data."""
+    is_split = data.test is None and config.test_fraction > 0
+    return data.train.X.nbytes * config.shards * min(2, config.workers) if is_split else 0

@@ -19,12 +19,12 @@ from pdadmm.data import Dataset
 from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch, restarts
 from pdadmm.engine.world import LocalWorld, World
 from pdadmm.errors import StorageError, UserError
-from pdadmm.machine import keep_freed_memory
+from pdadmm.machine import format_bytes, keep_freed_memory
 from pdadmm.observer import Observer
-from pdadmm.plan import format_bytes
 from pdadmm.prepare import check_run, holds_data
 from pdadmm.run import Place, carry_out, read_config
 from pdadmm.rundir import RunDirectory
+from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
 
 INTERRUPTED = 130
@@ -101,9 +101,8 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 def _launch(config: Config, arguments: argparse.Namespace) -> int:
     """Find mistakes once, before any process starts; then start them."""
-    data = _load(config, arguments)
-    check_run(config.resolved(), data)
     given, out = list(arguments.argv), _out(arguments, config)
+    check_run(config.resolved(), _load(config, arguments, out), storage_of(config, out))
     if arguments.resume is None:
         given += ["--out", str(out)]
     with RunDirectory(out, arguments.overwrite, arguments.resume is not None):
@@ -112,9 +111,9 @@ def _launch(config: Config, arguments: argparse.Namespace) -> int:
     return launch(Launch(given, processes, config.threads, config.timeout, config.restarts, out))
 
 
-def _load(config: Config, arguments: argparse.Namespace) -> Dataset:
+def _load(config: Config, arguments: argparse.Namespace, out: Path) -> Dataset:
     try:
-        return load_for(config)
+        return load_for(config, out)
     except UserError as error:
         if arguments.resume is None or not Path(config.data).suffix or Path(config.data).exists():
             raise
@@ -128,9 +127,9 @@ def _out(arguments: argparse.Namespace, config: Config) -> Path:
 
 def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     """One process's part; the first one speaks and writes for all."""
-    data = _load(config, arguments) if holds_data(world) else None
-    is_first = world.stage == world.shard == 0
     out = _out(arguments, config)
+    data = _load(config, arguments, out) if holds_data(world) else None
+    is_first = world.stage == world.shard == 0
     place = Place(out, arguments.overwrite, arguments.resume is not None, arguments.allow_changes, restarts() > 0)
     with _StopRequest(speaks=is_first) as stop:
         progress = Progress(config.epochs, arguments.quiet or not is_first)

@@ -25,15 +25,19 @@ def row_chunks(X: Array) -> Iterator[slice]:
 
 
 def as_float(X: Array) -> Array:
-    """X as float32 where that loses nothing (float16, float32, whole numbers up to 2²⁴), else as float64.
+    """X in its `float_type`.
 
     Floats in the machine's byte order are returned without a copy; what is not a number at all is returned as it
     is, for the checks to name.
     """
+    return X.astype(float_type(X), copy=False)
+
+
+def float_type(X: Array) -> np.dtype[Any]:
+    """float32 where that loses nothing (float16, float32, whole numbers up to 2²⁴), else float64."""
     if X.dtype.kind not in "biuf":
-        return X
-    dtype = np.dtype(np.float32 if _fits_float32(X) else np.float64)
-    return X.astype(dtype, copy=False)
+        return X.dtype
+    return np.dtype(np.float32 if _fits_float32(X) else np.float64)
 
 
 def _fits_float32(X: Array) -> bool:
@@ -43,6 +47,14 @@ def _fits_float32(X: Array) -> bool:
         return True
     # Python's integers, because -X.min() overflows at the type's own end.
     return int(X.min()) >= -FLOAT32_WHOLE and int(X.max()) <= FLOAT32_WHOLE
+
+
+def is_mapped(X: Array) -> bool:
+    """Whether the numbers are in a file, so that they take no memory of their own."""
+    base: object = X
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return isinstance(base, np.memmap)
 
 
 def generated_names(count: int) -> tuple[str, ...]:

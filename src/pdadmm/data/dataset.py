@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pdadmm.data.arrays import Array, row_chunks
+from pdadmm.data.arrays import Array, float_type, is_mapped, row_chunks
 
 
 # Arrays have no single truth value, so these compare by identity.
@@ -36,21 +37,28 @@ class Dataset:
         """A SHA-256 of every number and label in it; where the data lies and what it is called do not count."""
         digest = hashlib.sha256()
         for part in (self.train, self.test):
-            for array in (part.X, part.y, part.weight) if part is not None else ():
-                if array is not None:
-                    digest.update(f"{array.shape} {_type(array)}".encode())
-                    for rows in row_chunks(array):
-                        digest.update(_content(array[rows]))
+            if part is not None:
+                _add(digest, part.X, float_type(part.X))
+                for array in (part.y, part.weight):
+                    if array is not None:
+                        _add(digest, array, array.dtype)
             digest.update(b"part")
         return digest.hexdigest()
 
+    def bytes_in_memory(self) -> int:
+        """What its arrays take, but for those that are in files."""
+        arrays = [
+            array for part in (self.train, self.test) if part is not None for array in (part.X, part.y, part.weight)
+        ]
+        return sum(array.nbytes for array in arrays if array is not None and not is_mapped(array))
 
-def _type(array: Array) -> str:
-    """Text has no fixed width."""
-    return "text" if array.dtype.kind in "OUS" else array.dtype.str
 
-
-def _content(array: Array) -> bytes:
-    if _type(array) == "text":
-        return "".join(f"{value}\0" for value in array.ravel()).encode()
-    return np.ascontiguousarray(array).tobytes()
+def _add(digest: hashlib._Hash, array: Array, dtype: np.dtype[Any]) -> None:
+    """An array as if it were of this type; text has no fixed width."""
+    is_text = dtype.kind in "OUS"
+    digest.update(f"{array.shape} {'text' if is_text else dtype.str}".encode())
+    for rows in row_chunks(array):
+        if is_text:
+            digest.update("".join(f"{value}\0" for value in array[rows].ravel()).encode())
+        else:
+            digest.update(array[rows].astype(dtype, copy=False).tobytes())

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pdadmm.data.arrays import as_float
+from pdadmm.data.arrays import as_float, is_mapped
 from pdadmm.data.csv_file import read_csv
 from pdadmm.data.npz_file import read_npz, read_npz_features
 from pdadmm.data.parquet_file import read_parquet
@@ -20,8 +20,13 @@ from pdadmm.errors import UserError
 EXTENSIONS = (".npz", ".csv", ".parquet")
 
 
-def read_tables(path: str | Path, target: str | None = None, weight: str | None = None) -> tuple[Table, Table | None]:
-    """The samples of a file with their targets: the training part and, if a .npz has one, the test part."""
+def read_tables(
+    path: str | Path, target: str | None = None, weight: str | None = None, mapped: bool = False
+) -> tuple[Table, Table | None]:
+    """The samples of a file with their targets: the training part and, if a .npz has one, the test part.
+
+    With `mapped`, arrays that a .npz stores uncompressed stay in the file, in the type they have there.
+    """
     path = _checked_path(path)
     if path.suffix.lower() == ".npz":
         for option, value in (("target", target), ("weight", weight)):
@@ -29,7 +34,7 @@ def read_tables(path: str | Path, target: str | None = None, weight: str | None 
                 raise UserError(
                     f"{option} must not be set for a .npz file, whose arrays have fixed names; got {value!r}"
                 )
-        train, test = read_npz(path)
+        train, test = read_npz(path, mapped)
         return _floating(train), None if test is None else _floating(test)
     return _read_columns(path, partial(training_columns, target=target, weight=weight)), None
 
@@ -81,4 +86,4 @@ def _read_columns(path: Path, choose: Chooser) -> Table:
 
 
 def _floating(table: Table) -> Table:
-    return replace(table, X=as_float(table.X))
+    return table if is_mapped(table.X) else replace(table, X=as_float(table.X))

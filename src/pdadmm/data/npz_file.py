@@ -2,11 +2,15 @@
 
 Weights are w, w_train and w_test. Arrays with more dimensions, such as images, are flattened to rows. Pickled
 objects are refused, because loading them runs code from the file.
+
+np.savez stores arrays as they are, at some place in a zip archive, so they can be mapped into memory instead of read.
+Compressed arrays (np.savez_compressed), texts and arrays in Fortran's order are read.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,11 +25,15 @@ from pdadmm.errors import UserError
 
 # RuntimeError and NotImplementedError: zip members that are encrypted or packed in an unknown way.
 _BROKEN = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member; the lengths of its name and extra field come last
+_ENCRYPTED = 1
+_PIECE = 2**20
+_LARGEST_ITEM = 8  # longer floats are rounded to float64 when they are read
 
 
-def read_npz(path: Path) -> tuple[Table, Table | None]:
-    """The training part and, where the file has one, the test part."""
-    with _opened(path) as file:
+def read_npz(path: Path, mapped: bool = False) -> tuple[Table, Table | None]:
+    """The training part and, where the file has one, the test part; `mapped` leaves in the file what can stay there."""
+    with _opened(path, mapped) as file:
         if "X_train" not in file and "y_train" not in file:
             return _part(path, file, ""), None
         train = _part(path, file, "_train")
@@ -35,14 +43,14 @@ def read_npz(path: Path) -> tuple[Table, Table | None]:
 
 def read_npz_features(path: Path) -> Table:
     """X, or else X_test, without targets."""
-    with _opened(path) as file:
+    with _opened(path, mapped=False) as file:
         key = "X_test" if "X" not in file and "X_test" in file else "X"
         X = _flat(_array(path, file, key))
         return Table(X, None, None, _names(X))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Mapping[str, object]]:
+def _opened(path: Path, mapped: bool) -> Iterator[Mapping[str, object]]:
     # np.load would take a text for a pickle and a .npy for an array, with messages that name neither.
     if not zipfile.is_zipfile(path):
         raise UserError(f"{path} is not a .npz file: it is not a zip archive, or is cut short")
@@ -51,7 +59,58 @@ def _opened(path: Path) -> Iterator[Mapping[str, object]]:
     except _BROKEN as error:
         raise UserError(f"{path} is not a .npz file: {error}") from None
     with file:
-        yield file
+        yield _Mapped(path, file) if mapped else file
+
+
+class _Mapped(Mapping[str, object]):
+    """The arrays of a .npz, each mapped where that can be done."""
+
+    def __init__(self, path: Path, file: np.lib.npyio.NpzFile) -> None:
+        self._path, self._file = path, file
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file)
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._file
+
+    def __getitem__(self, key: str) -> object:
+        array = self._map(key)
+        return self._file[key] if array is None else array
+
+    def _map(self, key: str) -> Array | None:
+        archive = self._file.zip
+        assert archive is not None
+        info = archive.getinfo(key if key in archive.namelist() else f"{key}.npy")
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+            return None
+        with archive.open(info) as member:
+            try:
+                version = np.lib.format.read_magic(member)
+            except ValueError:
+                return None
+            if version != (1, 0):
+                return None
+            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(member)
+            start = member.tell()
+            size = math.prod(shape) * dtype.itemsize
+            can_stay = dtype.kind in "biuf" and dtype.itemsize <= _LARGEST_ITEM and not fortran_order and size > 0
+            if not can_stay or info.file_size != start + size:
+                return None
+            while member.read(_PIECE):  # the library compares the check sum at the end
+                pass
+        return np.memmap(self._path, dtype, "r", self._offset(info) + start, shape)
+
+    def _offset(self, info: zipfile.ZipInfo) -> int:
+        """Where a member's content begins: after its own header, whose name and extra field have any length."""
+        with self._path.open("rb") as file:
+            file.seek(info.header_offset)
+            header = file.read(_LOCAL_HEADER.size)
+        name, extra = _LOCAL_HEADER.unpack(header)
+        return int(info.header_offset + _LOCAL_HEADER.size + name + extra)
 
 
 def _part(path: Path, file: Mapping[str, object], suffix: str) -> Table:

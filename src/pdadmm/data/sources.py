@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm.data.arrays import Array, shorten
+from pdadmm.data.arrays import Array, row_chunks, shorten
 from pdadmm.data.checks import check_dataset, check_part
 from pdadmm.data.dataset import Dataset, Part
 from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_tables
 from pdadmm.data.labels import as_labels
 from pdadmm.data.tables import Table
 from pdadmm.errors import UserError
+from pdadmm.storage import Memory, Storage
 
 # sklearn seeds its generator with 32 bits.
 _LARGEST_SEED = 2**32 - 1
@@ -32,17 +33,20 @@ def load_data(
     split_seed: int = 0,
     regression: bool = False,
     one_class_allowed: bool = False,
+    storage: Storage | None = None,
 ) -> Dataset:
     """Read, check and, where there is no test part yet, split the data; test_fraction 0 holds nothing out.
 
     `source` is a name in `SOURCES` or a file; `target` and `weight` name columns of a .csv or .parquet file.
     Class labels come back as int64, bool or str. `one_class_allowed` is for data to evaluate on, not to learn from.
+    With a `storage` on the disk the features are never in memory as a whole, if the file is an uncompressed .npz.
     """
     if not 0 <= test_fraction < 1:
         raise UserError(f"test_fraction must be at least 0 and below 1; got {test_fraction}")
     if not 0 <= split_seed <= _LARGEST_SEED:
         raise UserError(f"split_seed must be from 0 to {_LARGEST_SEED}; got {split_seed}")
-    train_table, test_table = _read(source, target, weight)
+    place = Memory() if storage is None else storage
+    train_table, test_table = _read(source, target, weight, mapped=place.is_disk)
     name = source if source in SOURCES else Path(source).name
     names = train_table.feature_names
     whole = _part(train_table)
@@ -55,7 +59,8 @@ def load_data(
         whole = Part(whole.X, as_labels(whole.y, name), whole.weight)
     if test_fraction == 0:
         return Dataset(name, whole, None, names)
-    train, test = _split(whole, test_fraction, split_seed, regression)
+    place.check_room(whole.X.nbytes, "the training and the test part of the data")
+    train, test = (_rows(whole, rows, place) for rows in _split(whole, test_fraction, split_seed, regression))
     return Dataset(name, train, test, names)
 
 
@@ -71,7 +76,7 @@ SOURCES: dict[str, Callable[[], tuple[Table, Table | None]]] = {"digits": _digit
 """Data sets by name; a loader returns the training part and, where one is defined, the test part."""
 
 
-def _read(source: str, target: str | None, weight: str | None) -> tuple[Table, Table | None]:
+def _read(source: str, target: str | None, weight: str | None, mapped: bool) -> tuple[Table, Table | None]:
     if source in SOURCES:
         for option, value in (("target", target), ("weight", weight)):
             if value is not None:
@@ -82,7 +87,7 @@ def _read(source: str, target: str | None, weight: str | None) -> tuple[Table, T
             f"data must be a known name ({', '.join(sorted(SOURCES))}) "
             f"or a file that ends in {', '.join(EXTENSIONS)}; got {source!r}"
         )
-    return read_tables(source, target, weight)
+    return read_tables(source, target, weight, mapped)
 
 
 def _part(table: Table) -> Part:
@@ -96,8 +101,8 @@ def _with_labels(dataset: Dataset) -> Dataset:
     return Dataset(dataset.name, train, test, dataset.feature_names)
 
 
-def _split(whole: Part, test_fraction: float, split_seed: int, regression: bool) -> tuple[Part, Part]:
-    """Split row numbers, which picks the very rows that splitting the arrays would pick."""
+def _split(whole: Part, test_fraction: float, split_seed: int, regression: bool) -> tuple[Array, Array]:
+    """Row numbers of both parts; splitting them picks the very rows that splitting the arrays would pick."""
     from sklearn.model_selection import train_test_split
 
     if not regression:
@@ -114,7 +119,7 @@ def _split(whole: Part, test_fraction: float, split_seed: int, regression: bool)
             f"test_fraction must leave both parts enough of the {len(whole.X)} samples; "
             f"got {test_fraction} ({error}). Use --test-fraction 0 for no test part"
         ) from None
-    return _rows(whole, train_rows), _rows(whole, test_rows)
+    return train_rows, test_rows
 
 
 def _check_enough_members(y: Array) -> None:
@@ -127,5 +132,8 @@ def _check_enough_members(y: Array) -> None:
         )
 
 
-def _rows(part: Part, rows: Array) -> Part:
-    return Part(part.X[rows], part.y[rows], None if part.weight is None else part.weight[rows])
+def _rows(part: Part, rows: Array, storage: Storage) -> Part:
+    X = storage.array((len(rows), part.X.shape[1]), part.X.dtype)
+    for some in row_chunks(X):
+        X[some] = part.X[rows[some]]
+    return Part(X, part.y[rows], None if part.weight is None else part.weight[rows])

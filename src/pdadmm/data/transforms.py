@@ -71,14 +71,14 @@ class Preprocessor:
         assert self.target_shift is not None
         return len(self.target_shift)
 
-    def features(self, X: Array, dtype: npt.DTypeLike) -> Array:
-        """X scaled, as a new C-contiguous array of `dtype`; nothing else of X's size is made on the way."""
+    def features(self, X: Array, dtype: npt.DTypeLike, out: Array | None = None) -> Array:
+        """X scaled, as `out` or a new C-contiguous array of `dtype`; nothing else of X's size is made on the way."""
         if X.ndim != 2 or X.shape[1] != self.num_features:
             got = f"{X.shape[1]} features" if X.ndim == 2 else f"shape {X.shape}"
             raise UserError(f"X must be 2-D with the model's {self.num_features} features; got {got}")
         if X.dtype.kind not in "biuf":
             raise UserError(f"X must be real numbers; got type {X.dtype}")
-        scaled = np.empty(X.shape, dtype=dtype)
+        scaled = np.empty(X.shape, dtype=dtype) if out is None else out
         plain = not self.shift.any() and bool((self.scale == 1).all())
         # Overflow becomes infinite, which is found and named below.
         with np.errstate(over="ignore", invalid="ignore"):

@@ -27,6 +27,7 @@ from pdadmm.math.state import LayerState
 from pdadmm.math.subproblems import linear
 from pdadmm.math.tiles import Tiling, Workspace, default_tile_rows
 from pdadmm.network import Network, identity_layer, initial_layer
+from pdadmm.storage import Storage
 
 SAMPLE_VARIABLES = ("p", "z", "q", "a")
 """Variables with a row for each sample; they change in place."""
@@ -41,8 +42,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 class SavedLayers(Protocol):
     """What a checkpoint holds of the layers, for this process's rows."""
 
-    def layer(self, layer: int, shapes: Shapes) -> dict[str, Tensor]:
-        """These variables of a layer, all of them."""
+    def layer(self, layer: int, shapes: Shapes, storage: Storage) -> dict[str, Tensor]:
+        """These variables of a layer, all of them; arrays of samples are made by `storage`."""
 
     def extra(self, layer: int, name: str) -> Tensor | None:
         """Something that was saved with a layer only in some runs."""
@@ -83,8 +84,16 @@ class Layers:
         rows = self._config.tile_rows or default_tile_rows(max(self.widths))
         tiling = Tiling(problem.num_samples, rows, world.shard, world.num_shards, max(self._config.hidden))
         reduce = world.sum_over_shards if world.num_shards > 1 else None
-        products = get_products(self._config.products)
-        return Workspace(tiling, max(self.widths), scratch, problem.dtype, problem.device, reduce, products)
+        return Workspace(
+            tiling,
+            max(self.widths),
+            scratch,
+            problem.dtype,
+            problem.device,
+            reduce,
+            get_products(self._config.products),
+            problem.storage.empty,
+        )
 
     # --- who is where
 
@@ -118,13 +127,12 @@ class Layers:
             W, b = self._draw(layer) if start is None else (start.weights[position], start.biases[position])
             state = LayerState(W, b, self._first_p(layer), self.array(len(b)), None, None, is_input=position == 0)
             self.fill_linear(state, state.z)
-            state.a = state.z.clone() if self._solver.carries_a else None
+            state.a = self._copy(state.z) if self._solver.carries_a else None
             if layer < self.output:
                 state.q = self.array(len(b))
                 self._fill_activation(state.z, state.q)
             elif start is None:
-                assert self._problem.train.y is not None
-                state.z = self.loss.initial(state.z, self._problem.train.y)
+                self._fill_targets(state.z, state.z)
             self._add(layer, state)
             self._pass_on(layer, state)
 
@@ -136,7 +144,7 @@ class Layers:
         if before in self.blocks:
             q = self.blocks[before].state.q
             assert q is not None
-            return q.clone()
+            return self._copy(q)
         p = self.array(self.widths[before + 1])
         self._world.receive(p, self.placement.owner(before))
         return p
@@ -174,10 +182,10 @@ class Layers:
                 p = self.array(self.widths[layer + 1])
                 self._world.receive(p, there)
             W, b = identity_layer(p.shape[1], p)
-            state = LayerState(W, b, p, p.clone(), torch.empty_like(p), None, is_input=False)
+            state = LayerState(W, b, p, self._copy(p), self.array(len(b)), None, is_input=False)
             assert state.q is not None
             self._fill_activation(state.z, state.q)
-            state.a = p.clone() if self._solver.carries_a else None
+            state.a = self._copy(p) if self._solver.carries_a else None
             self._add(layer, state)
 
     def renew_output(self) -> None:
@@ -189,8 +197,7 @@ class Layers:
         output.W, output.b = self._draw(self.output, self.output + self.fresh_outputs)
         a = output.z if output.a is None else output.a
         self.fill_linear(output, a)
-        assert self._problem.train.y is not None
-        output.z = self.loss.initial(a, self._problem.train.y)
+        self._fill_targets(a, output.z)
 
     # --- saving and restoring
 
@@ -218,7 +225,7 @@ class Layers:
             shapes |= {} if is_input else {"p": (rows, n_in)}
             shapes |= {} if layer == self.output else {"q": (rows, n_out)}
             shapes |= {"a": (rows, n_out)} if self._solver.carries_a else {}
-            found = saved.layer(layer, {**shapes, "gram_scale": ()})
+            found = saved.layer(layer, {**shapes, "gram_scale": ()}, self._problem.storage)
             state = LayerState(
                 found["W"],
                 found["b"],
@@ -255,9 +262,20 @@ class Layers:
         for rows in self.workspace.tiling.tiles():
             self.activation.forward(z[rows], out[rows])
 
+    def _fill_targets(self, a: Tensor, out: Tensor) -> None:
+        """A first z of the output layer."""
+        y = self._problem.train.y
+        assert y is not None
+        for rows in self.workspace.tiling.tiles():
+            out[rows] = self.loss.initial(a[rows], y[rows])
+
+    def _copy(self, array: Tensor) -> Tensor:
+        return self.array(array.shape[1]).copy_(array)
+
     def array(self, width: int) -> Tensor:
         """An empty array of all samples."""
-        return self.new(self.workspace.tiling.local_samples, width)
+        problem, rows = self._problem, self.workspace.tiling.local_samples
+        return problem.storage.empty(rows, width, dtype=problem.dtype, device=problem.device)
 
     def new(self, *shape: int) -> Tensor:
         """An empty tensor of the run's type, where the run computes."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from pdadmm.config import Config
 from pdadmm.math.subproblems import Weights
+from pdadmm.storage import Memory, Storage
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Problem:
     train: Samples
     sample_weight: Tensor | None
     test: Samples | None = None
+    storage: Storage = field(default_factory=Memory)
+    """Where arrays of all samples are to live."""
 
     @classmethod
     def whole(

@@ -225,6 +225,7 @@ class Workspace:
         device: torch.device,
         reduce: Reduce | None = None,
         products: Products = STANDARD,
+        empty: Callable[..., Tensor] = torch.empty,
     ) -> None:
         self.tiling = tiling
         self.products = products
@@ -234,7 +235,7 @@ class Workspace:
         self._slots: dict[int, Tensor] = {}
         self._slot_size = tiling.largest_tile * max_width
         self._row_values = torch.empty(MOST_KINDS * tiling.largest_chunk, dtype=dtype, device=device)
-        self._scratch = torch.empty(tiling.local_samples * scratch_width, dtype=dtype, device=device)
+        self._scratch = empty(tiling.local_samples * scratch_width, dtype=dtype, device=device)
         self._sums: dict[tuple[str, tuple[int, ...]], TreeSum] = {}
 
     def tile(self, slot: int, rows: int, cols: int) -> Tensor:
