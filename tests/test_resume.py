@@ -317,6 +317,7 @@ KEPT = {
     "messages": "bfloat16",
     "seed": "3",
     "products": "onednn",
+    "batches": "2",
     "compile": "on",
 }
 FIXED = {"hidden": "4x6", "loss": "squared", "solver": "linearized", "grow": "off", "dtype": "float64"}

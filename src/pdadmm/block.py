@@ -25,7 +25,7 @@ from pdadmm.math.activations import Activation
 from pdadmm.math.hidden import MEASURED, FusedStep, HiddenStep
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.losses import Loss
-from pdadmm.math.solvers import Solver
+from pdadmm.math.solvers import Exact, Solver
 from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
 from pdadmm.math.tiles import SUM_ROWS, Workspace, row_norms, sum_of_rows, sum_of_squares, within
@@ -160,6 +160,16 @@ class Block:
         self._ws = ws
         self._certain = LayerReport()
 
+    @property
+    def certain(self) -> float:
+        """The certain fall of L_rho by the last p-, W- and b-steps."""
+        return self._certain.drop
+
+    def carry_sums(self) -> None:
+        """Collect what the W-step needs of the window, where p and z are."""
+        assert isinstance(self._solver, Exact)
+        self._solver.carry_sums(self.state, self._ws)
+
     def p_phase(self, m: TileSource | None, after_chunk: AfterChunk | None = None) -> None:
         """Update p from the left neighbour's m; the first layer has none, and p is the data."""
         drop = self._solver.p_phase(self.state, m, self._ws, after_chunk)
@@ -175,7 +185,7 @@ class Block:
         """Update z and q from the right neighbour's new p; returns what was measured."""
         s, ws = self.state, self._ws
         sums = ws.sum("measured", len(MEASURED), dtype=torch.float64)
-        for index, chunk in enumerate(ws.tiling.chunks(self._closing.tile_rows)):
+        for index, chunk in enumerate(ws.chunks(self._closing.tile_rows)):
             measured = ws.row_values(len(MEASURED), chunk.rows.stop - chunk.rows.start)
             for rows in chunk.tiles:
                 a = self._solver.a_tile(s, rows, ws)
@@ -191,7 +201,7 @@ class Block:
         s, ws = self.state, self._ws
         self._certain = LayerReport()
         sums = ws.sum("measured", len(MEASURED), dtype=torch.float64)
-        for chunk in ws.tiling.chunks(self._closing.tile_rows):
+        for chunk in ws.chunks(self._closing.tile_rows):
             measured = ws.row_values(len(MEASURED), chunk.rows.stop - chunk.rows.start)
             for rows in chunk.tiles:
                 a = sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
@@ -205,7 +215,7 @@ class Block:
         s, ws, nu, rho = self.state, self._ws, self._weights.nu, self._weights.rho
         total = ws.sum("stationarity", dtype=torch.float64)
         by_W, by_b = ws.sum("cross", *s.W.shape), ws.sum("z", len(s.b))
-        for chunk in ws.tiling.chunks(SUM_ROWS):
+        for chunk in ws.chunks(SUM_ROWS):
             for rows in chunk.tiles:
                 count = rows.stop - rows.start
                 a = sub.linear(s.p[rows], s.W, s.b, ws.tile(0, count, len(s.b)))
@@ -238,12 +248,12 @@ class Block:
         s, ws, width = self.state, self._ws, self.state.p.shape[1]
         total = ws.sum("p sum", width, dtype=torch.float64)
         squares = ws.sum("p squares", width, dtype=torch.float64)
-        for chunk in ws.tiling.chunks(SUM_ROWS):
+        for chunk in ws.chunks(SUM_ROWS):
             for rows in chunk.tiles:
                 total.add(s.p[rows].double().sum(0))
             total.close_chunk()
         mean = total.take() / ws.tiling.num_samples
-        for chunk in ws.tiling.chunks(SUM_ROWS):
+        for chunk in ws.chunks(SUM_ROWS):
             for rows in chunk.tiles:
                 squares.add((s.p[rows].double() - mean).square_().sum(0))
             squares.close_chunk()

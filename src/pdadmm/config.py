@@ -85,6 +85,10 @@ class Config:
     output_tolerance: float = _option(1e-4, "method", "relative residual at which that solver stops")
     output_steps: int = _option(50, "method", "largest number of steps of that solver")
 
+    batches: int = _option(
+        1, "method", "exact: groups of samples visited one after the other in an epoch, with a W-step after each"
+    )
+
     grow: str | None = _option(
         None,
         "growth",
@@ -167,7 +171,7 @@ class Config:
     def _check_numbers(self) -> None:
         positive = ("nu", "rho", "huber_delta", "output_tolerance", "timeout")
         at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance", "checkpoint_minutes")
-        counts = ("workers", "shards", "epochs", "ridge_epochs", "evaluate_every")
+        counts = ("workers", "shards", "batches", "epochs", "ridge_epochs", "evaluate_every")
         at_least_1 = (*counts, "output_steps", "threads", "tile_rows")
         for name in positive + at_least_0 + at_least_1:
             value = getattr(self, name)
@@ -186,6 +190,11 @@ class Config:
                 raise UserError(f"{name} must not be negative; got {getattr(self, name)}")
         if not 0 <= self.test_fraction < 1:
             raise UserError(f"test_fraction must be at least 0 and below 1; got {self.test_fraction}")
+        if self.batches > 1 and (self.solver != "exact" or self.workers * self.shards > 1):
+            raise UserError(
+                f"batches need the exact solver and one worker; got {self.solver}, workers {self.workers} and "
+                f"shards {self.shards}"
+            )
         if self.products != "standard" and self.dtype != "float32":
             raise UserError(f"products {self.products} needs dtype float32; got {self.dtype}")
         if self.products == "onednn" and not self.device.startswith("cpu"):

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from pdadmm.block import Block
 from pdadmm.config import Config
+from pdadmm.engine.batches import Batches
 from pdadmm.engine.codec import get_codec
 from pdadmm.engine.layers import Layers, SavedLayers
 from pdadmm.engine.placement import Placement, from_counts
-from pdadmm.engine.problem import Problem, Samples
+from pdadmm.engine.problem import Problem, Samples, method_weights
 from pdadmm.engine.schedule import Schedule, Step, make_schedules
 from pdadmm.engine.score import Scorer
 from pdadmm.engine.world import Inbox, LocalWorld, Outbox, World
@@ -99,6 +100,10 @@ class Engine:
         self._left: Boundary | None = None
         self._right: Boundary | None = None
         self._usage = torch.zeros(5, dtype=torch.float64)
+        self._batches: Batches | None = None
+        if config.batches > 1:
+            weights = method_weights(config)
+            self._batches = Batches(self._layers, weights, config.batches, self._message_to, self._p_after)
 
     def build(self, start: Network | None = None) -> None:
         """Make the layers by a forward pass; `start` gives their weights, if they are not to be drawn."""
@@ -136,6 +141,8 @@ class Engine:
                     raise DamageError("the checkpoint's generator is none") from None
         message = saved.extra(self.own_layers[-1], "message") if self._codec and self._right else None
         self._send_first_m(message)
+        if self._batches is not None:
+            self._batches.begin()
 
     @property
     def own_layers(self) -> list[int]:
@@ -169,6 +176,8 @@ class Engine:
         self._send_first_m()
         for block in self.blocks:
             block.begin_stage()
+        if self._batches is not None:
+            self._batches.begin()
         blocks = self._layers.blocks
         reports = {layer: blocks[layer].measure(self._p_after(layer), ridge) for layer in self.own_layers}
         return self._share(reports)
@@ -204,6 +213,8 @@ class Engine:
         ]
 
     def _iterate(self, ridge: float) -> list[LayerReport]:
+        if self._batches is not None:
+            return self._share(self._batches.iterate(ridge))
         if self._left is not None:
             self._left.outbox.finish()  # p may change once it has left
         if self._right is not None:

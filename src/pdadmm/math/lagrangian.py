@@ -55,10 +55,18 @@ def objective(reports: Sequence[LayerReport], w: Weights) -> float:
 def certain_drop(reports: Sequence[LayerReport], w: Weights) -> float:
     """By how much L_rho must have fallen in the iteration that made these reports, for any rho."""
     *hidden, output = reports
-    drop = math.fsum(report.drop for report in reports)
-    for report in hidden:
-        drop += w.z_prox * w.nu / 2 * report.dz + (w.rho + w.nu) / 2 * report.dq - w.rho * report.residual
-    return drop + w.nu / 2 * output.dz - math.sqrt(output.prox_residual * output.dz)
+    certain = [report.drop + hidden_drop(report, w) for report in hidden]
+    return math.fsum([*certain, output.drop, output_drop(output, w)])
+
+
+def hidden_drop(report: LayerReport, w: Weights) -> float:
+    """What the z-, q- and u-steps of a hidden layer contribute."""
+    return w.z_prox * w.nu / 2 * report.dz + (w.rho + w.nu) / 2 * report.dq - w.rho * report.residual
+
+
+def output_drop(report: LayerReport, w: Weights) -> float:
+    """What the z-step of the output layer contributes."""
+    return w.nu / 2 * report.dz - math.sqrt(report.prox_residual * report.dz)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ A solver walks the samples itself. Its phases return by how much L_rho is certai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 import torch
@@ -22,7 +22,7 @@ from pdadmm.config import Config
 from pdadmm.math import subproblems as sub
 from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
-from pdadmm.math.tiles import SUM_ROWS, TreeSum, Workspace, row_norms, sum_of_rows, within
+from pdadmm.math.tiles import SUM_ROWS, Chunk, TreeSum, Workspace, row_norms, sum_of_rows, within
 
 
 @dataclass(frozen=True)
@@ -82,41 +82,74 @@ class Exact:
     ) -> float:
         """p = (nu (z - b) W + m)(nu WᵀW + rho I)⁻¹, and the sums pᵀp, zᵀp, Σp, Σz."""
         nu, rho = self._weights.nu, self._weights.rho
-        n_out, n_in = s.W.shape
         system = None if s.is_input else sub.PSystem.of(s.W, s.b, nu, rho)
-        gram, cross = ws.sum(f"gram{s.lane}", n_in, n_in), ws.sum(f"cross{s.lane}", n_out, n_in)
-        p_sum, z_sum = ws.sum(f"p{s.lane}", n_in), ws.sum(f"z{s.lane}", n_out)
         moved = ws.sum("moved", dtype=torch.float64)
-        for index, chunk in enumerate(ws.tiling.chunks()):
-            p, z = s.p[chunk.rows], s.z[chunk.rows]
+        for index, chunk in enumerate(ws.chunks()):
             if system is not None:
                 assert m is not None
-                norms = ws.row_values(1, len(p))
+                norms = ws.row_values(1, chunk.rows.stop - chunk.rows.start)
                 for rows in chunk.tiles:
-                    count, place = rows.stop - rows.start, within(rows, chunk)
-                    m_tile = m(rows, ws.tile(0, count, n_in))
-                    p_new = sub.p_exact(z[place], s.W, m_tile, system, nu, ws.tile(1, count, n_in), ws.products)
-                    row_norms(p[place].sub_(p_new), norms[0, place])
-                    p[place].copy_(p_new)
+                    p, room = s.p[rows], (rows.stop - rows.start, s.p.shape[1])
+                    m_tile = m(rows, ws.tile(0, *room))
+                    p_new = sub.p_exact(s.z[rows], s.W, m_tile, system, nu, ws.tile(1, *room), ws.products)
+                    row_norms(p.sub_(p_new), norms[0, within(rows, chunk)])
+                    p.copy_(p_new)
                     if s.as_sent is not None:
                         s.as_sent(rows)
                 moved.add(sum_of_rows(norms[0], squared=True))
-                gram.add_gram(p)
-                p_sum.add(p.sum(0))
-            cross.add_product(z, p)
-            z_sum.add(z.sum(0))
-            _close(cross, z_sum, *(() if s.is_input else (gram, p_sum, moved)))
+                moved.close_chunk()
+            self._collect(s, chunk, ws)
             if after_chunk is not None:
                 after_chunk(index)
         return 0.0 if s.is_input else rho / 2 * float(moved.take())
+
+    def carry_sums(self, s: LayerState, ws: Workspace) -> None:
+        """Collect the sums of the window where p and z are, to be carried along while other windows are visited."""
+        for chunk in ws.chunks():
+            self._collect(s, chunk, ws)
+        self._take(s, ws)
+
+    def _collect(self, s: LayerState, chunk: Chunk, ws: Workspace) -> None:
+        """A chunk's part of the sums; those of the data alone are not needed."""
+        p, z = s.p[chunk.rows], s.z[chunk.rows]
+        cross, z_sum, *of_p = self._sums(s, ws)
+        cross.add_product(z, p)
+        z_sum.add(z.sum(0))
+        if of_p:
+            gram, p_sum = of_p
+            gram.add_gram(p)
+            p_sum.add(p.sum(0))
+        _close(cross, z_sum, *of_p)
+
+    def _sums(self, s: LayerState, ws: Workspace) -> list[TreeSum]:
+        n_out, n_in = s.W.shape
+        sums = [ws.sum(f"cross{s.lane}", n_out, n_in), ws.sum(f"z{s.lane}", n_out)]
+        return sums if s.is_input else [*sums, ws.sum(f"gram{s.lane}", n_in, n_in), ws.sum(f"p{s.lane}", n_in)]
+
+    def _take(self, s: LayerState, ws: Workspace) -> list[Tensor]:
+        """The sums over all samples: those of the window are new, those of other windows are as they were left."""
+        taken = [one.take() for one in self._sums(s, ws)]
+        if ws.window is None:
+            return taken
+        s.carried[ws.window] = [one.clone() for one in taken]
+        totals = [torch.zeros_like(one) for one in taken]
+        for window in sorted(s.carried, key=astuple):
+            for total, part in zip(totals, s.carried[window], strict=True):
+                total.add_(part)
+        return totals
 
     def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
         """W = (C_zp + s delta W_old)(C_pp + s (delta + lambda))⁻¹ from the centred sums, b = mean(z) - W mean(p)."""
         nu, delta, l2 = self._weights.nu, self._weights.damping, self._weights.l2
         count = ws.tiling.num_samples
-        gram, p_mean = self._gram(s, ws)
-        z_mean = ws.sum(f"z{s.lane}", len(s.b)).take() / count
-        cross = ws.sum(f"cross{s.lane}", *s.W.shape).take().addr_(z_mean, p_mean, alpha=-count)
+        cross, z_sum, *of_p = self._take(s, ws)
+        z_mean = z_sum / count
+        if of_p:
+            p_mean = of_p[1] / count
+            gram = of_p[0].addr_(p_mean, p_mean, alpha=-count)
+        else:
+            gram, p_mean = self._data_gram(s, ws)
+        cross.addr_(z_mean, p_mean, alpha=-count)
         step = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, s.gram_scale * ridge + l2 / nu)
         b = z_mean - step.W @ p_mean
         # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|², of which the step knows the first part
@@ -129,14 +162,8 @@ class Exact:
         """The fifth product."""
         return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)), ws.products)
 
-    def _gram(self, s: LayerState, ws: Workspace) -> tuple[Tensor, Tensor]:
-        """The centred Gram matrix of p, to be overwritten, and the mean of p; those of the data are kept in float64's
-        digits from the first time."""
-        count = ws.tiling.num_samples
-        if not s.is_input:
-            p_mean = ws.sum(f"p{s.lane}", s.p.shape[1]).take() / count
-            gram = ws.sum(f"gram{s.lane}", s.p.shape[1], s.p.shape[1]).take()
-            return gram.addr_(p_mean, p_mean, alpha=-count), p_mean
+    def _data_gram(self, s: LayerState, ws: Workspace) -> tuple[Tensor, Tensor]:
+        """The centred Gram matrix of the data, to be overwritten, and their mean; computed once, in float64."""
         if self._input_gram is None:
             self._input_gram = _data_gram(s.p, ws)
         gram, p_mean = self._input_gram
@@ -178,7 +205,7 @@ class Linearized:
         e = (
             ws.scratch(n_in, n_out)[1] if self._one_step else ws.scratch(n_out)[0]
         )  # a - z; over g Wᵀ where that is kept
-        for index, chunk in enumerate(ws.tiling.chunks()):
+        for index, chunk in enumerate(ws.chunks()):
             if not s.is_input:
                 falls = ws.row_values(1, chunk.rows.stop - chunk.rows.start)[0]
                 for rows in chunk.tiles:
@@ -247,7 +274,7 @@ class Linearized:
         """One tau for the layer: a pass that leaves g and g Wᵀ in the scratch array."""
         norms = ws.sum("norms", 2, dtype=torch.float64)
         stored = ws.scratch(s.W.shape[1], s.W.shape[0])
-        for chunk in ws.tiling.chunks():
+        for chunk in ws.chunks():
             values = ws.row_values(2, chunk.rows.stop - chunk.rows.start)
             for rows in chunk.tiles:
                 found = self._p_gradient(s, rows, m, ws)
@@ -268,7 +295,7 @@ class Linearized:
         """p Gᵀ into the scratch array; returns its squared column norms."""
         (pG,) = ws.scratch(len(G))
         squares = ws.sum("squares", len(G))
-        for chunk in ws.tiling.chunks(SUM_ROWS):
+        for chunk in ws.chunks(SUM_ROWS):
             ws.products.mm(s.p[chunk.rows], G.t(), pG[chunk.rows])
             for rows in chunk.tiles:
                 squares.add(torch.square(pG[rows], out=ws.tile(1, rows.stop - rows.start, len(G))).sum(0))

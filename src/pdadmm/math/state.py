@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
+
+from pdadmm.math.tiles import Window
 
 TileSource = Callable[[slice, Tensor], Tensor]
 """Gives the rows of a neighbour's array: (rows, buffer it may use) -> tile."""
@@ -41,3 +43,5 @@ class LayerState:
     """Where m crosses the wire at a lower precision: the m that was sent, so that u = rho q - m agrees with it."""
     lane: int = 0
     """Layers whose sums are under way at the same time use different lanes."""
+    carried: dict[Window, list[Tensor]] = field(default_factory=dict)
+    """Where windows of samples are visited in turn: the sums that the W-step needs of each, as it was left."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import astuple, dataclass
+from itertools import islice, pairwise
 
 import torch
 from torch import Tensor
@@ -127,6 +127,14 @@ class Tiling:
         return row if whole else row - row % ALIGNED_ROWS
 
 
+@dataclass(frozen=True)
+class Window:
+    """Some of the chunks, by their numbers: those from `first` up to `end`."""
+
+    first: int
+    end: int
+
+
 Reduce = Callable[[Tensor], Tensor]
 """Adds a shard's total to those of the others, in the order of the tree."""
 
@@ -228,6 +236,7 @@ class Workspace:
         empty: Callable[..., Tensor] = torch.empty,
     ) -> None:
         self.tiling = tiling
+        self.window: Window | None = None
         self.products = products
         self._reduce = reduce
         self.dtype = dtype
@@ -244,6 +253,10 @@ class Workspace:
             size = max(self._slot_size, rows * cols)
             self._slots[slot] = torch.empty(size, dtype=self.dtype, device=self.device)
         return self._slots[slot][: rows * cols].view(rows, cols)
+
+    def chunks(self, tile_rows: int | None = None) -> Iterator[Chunk]:
+        """The chunks to visit: all of the shard's, or those of the `window`."""
+        return islice(self.tiling.chunks(tile_rows), *((None,) if self.window is None else astuple(self.window)))
 
     def row_values(self, kinds: int, rows: int) -> Tensor:
         """Room for a few kinds of values for each row of a chunk, zero at first; lasts until it is asked for again."""
