@@ -16,6 +16,7 @@ from pdadmm.math.activations import Activation, PiecewiseLinear, activation_name
 
 NAMES = activation_names()
 PIECEWISE = [name for name in NAMES if isinstance(get_activation(name), PiecewiseLinear)]
+SMOOTH = [name for name in NAMES if name not in PIECEWISE]
 WEIGHTS = (1.0, 0.1, 0.0)
 ACCURACY = 1e-6  # what pdadmm.math.lookup states, relative to 1 + q²
 
@@ -148,6 +149,48 @@ def test_table_and_search_agree_across_the_jump() -> None:
         over, _ = excess("tanh", v, torch.full_like(v, q), torch.zeros_like(v), 1.0)
         assert float(over.max()) < ACCURACY * (1 + q * q)
     assert not math.isnan(float(over.sum()))
+
+
+@pytest.mark.parametrize("c", [0.01, 1.0, 10.0])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_z_step_where_a_basin_splits_in_two(name: str, c: float) -> None:
+    """Where three derivatives of F vanish the minimiser changes fastest, and nearby it begins to jump."""
+    f = get_activation(name)
+    z = torch.linspace(-4, 0, 4002, dtype=torch.float64)[:-1]
+    value = f.forward(z, torch.empty_like(z))
+    slope, _ = f.slopes(z)
+    splits = value + (1 + c + slope**2) / torch.gradient(slope, spacing=(z,))[0]
+    at = int(splits[:-1].argmin())
+    offsets = torch.tensor([-0.3, -0.03, -1e-3, -1e-5, 0.0, 1e-5, 1e-3, 0.03, 0.3], dtype=torch.float64)
+    dv, dq = (grid.reshape(-1) for grid in torch.meshgrid(offsets, offsets, indexing="ij"))
+    q = splits[at] + dq
+    a = (1 + c) * (z[at] + dv) - (q - value[at]) * slope[at]
+    over, _ = excess(name, a, q, torch.zeros_like(a), c)
+    assert float((over / (1 + q**2)).max()) < ACCURACY
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_a_smooth_z_step_has_the_same_bits_however_it_is_split(name: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(2)
+    a, q, z_old = (3 * torch.randn(70_001, generator=generator, dtype=dtype) for _ in range(3))
+    f = get_activation(name)
+    whole = f.z_step(a, q, z_old, 0.1, torch.empty_like(a))
+    for size in (9_973, 65_536):
+        parts = zip(a.split(size), q.split(size), z_old.split(size), strict=True)
+        assert torch.equal(torch.cat([f.z_step(*part, 0.1, torch.empty_like(part[0])) for part in parts]), whole)
+    backwards = f.z_step(a.flip(0), q.flip(0), z_old.flip(0), 0.1, torch.empty_like(a))
+    assert torch.equal(backwards.flip(0), whole)
+    in_columns = torch.empty(70_001, 2, dtype=dtype)[:, 0]
+    assert torch.equal(f.z_step(a, q, z_old, 0.1, in_columns), whole)
+    assert torch.equal(f.z_step(a, q, z_old, 0.1, z_old), whole)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_a_smooth_z_step_passes_nan_on(name: str) -> None:
+    a, q, z_old = (torch.where(torch.arange(4) == i, torch.nan, 0.5) for i in range(3))
+    z = get_activation(name).z_step(a, q, z_old, 1.0, torch.empty(4))
+    assert torch.isnan(z).tolist() == [True, True, True, False]
 
 
 @pytest.mark.parametrize("name", NAMES)
