@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -54,7 +56,7 @@ def test_windows_cover_all_chunks_and_no_more_than_there_are() -> None:
     tiling = Tiling(60_000, 256, width=500)
     found = windows(tiling, 3)
     assert [found[0].first, found[-1].end] == [0, tiling.num_chunks]
-    assert all(left.end == right.first for left, right in zip(found[:-1], found[1:], strict=True))
+    assert all(left.end == right.first for left, right in itertools.pairwise(found))
     with pytest.raises(UserError, match="batches must be at most 16"):
         windows(tiling, 17)
 

@@ -95,3 +95,22 @@ def test_bits_do_not_depend_on_the_number_of_threads(options: dict[str, str]) ->
             mine, theirs = getattr(left.state, name), getattr(right.state, name)
             assert mine is theirs is None or torch.equal(mine, theirs), name
     assert one_reports == two_reports
+
+
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh", "sigmoid"])
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_bits_do_not_depend_on_the_tiles(options: dict[str, str], activation: str) -> None:
+    ends = []
+    for rows in (64, 256, 4096):
+        config = Config(**options, hidden=(70, 100), activation=activation, tile_rows=rows).resolved()  # type: ignore[arg-type]
+        engine = make_engine(config, make_problem(config, samples=1300))
+        engine.begin_stage(0.02)
+        reports = [engine.iterate(0.02) for _ in range(2)]
+        ends.append((engine, reports))
+    first, first_reports = ends[0]
+    for other, other_reports in ends[1:]:
+        for left, right in zip(first.blocks, other.blocks, strict=True):
+            for name in ("W", "b", "p", "z", "q"):
+                mine, theirs = getattr(left.state, name), getattr(right.state, name)
+                assert mine is theirs is None or torch.equal(mine, theirs), name
+        assert first_reports == other_reports

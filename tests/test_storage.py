@@ -157,11 +157,11 @@ print(len(train(config, load_for(config)).history))
 
 
 def test_the_data_may_be_several_times_the_memory(tmp_path: Path) -> None:
-    """Under a limit of anonymous memory, a run on a file of five times that much."""
+    """Under a limit of anonymous memory, a run on a file of four times that much."""
     X = np.random.default_rng(0).standard_normal((200_000, 300), dtype=np.float32)
     np.savez(tmp_path / "large.npz", X=X, y=np.arange(len(X)) % 2)
     size = (tmp_path / "large.npz").stat().st_size
-    command = [sys.executable, "-c", STREAMED, str(tmp_path / "large.npz"), str(tmp_path), str(size // 5)]
+    command = [sys.executable, "-c", STREAMED, str(tmp_path / "large.npz"), str(tmp_path), str(size // 4)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert found.returncode == 0, found.stderr

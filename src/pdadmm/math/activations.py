@@ -250,12 +250,12 @@ class Sigmoid(_Smooth):
     table_q = (-5.0, 6.0)
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
-        """1 / (1 + exp(-z))."""
-        return torch.sigmoid(z, out=out)
+        """1 / (1 + exp(-z)) step by step: torch.sigmoid rounds the last few entries of a run differently."""
+        return torch.neg(z, out=out).exp_().add_(1).reciprocal_()
 
     def curve(self, z: Tensor) -> Tensor:
-        """1 / (1 + exp(-z)) step by step: torch.sigmoid rounds the last few entries of a run differently."""
-        return torch.neg(z).exp_().add_(1).reciprocal_()
+        """The same, into a new tensor."""
+        return self.forward(z, torch.empty_like(z))
 
     def bends(self, f: Tensor) -> tuple[Tensor, Tensor]:
         """f (1 - f), f (1 - f) (1 - 2 f)."""

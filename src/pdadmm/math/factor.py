@@ -32,7 +32,7 @@ def blocks(n: int) -> list[slice]:
 
 
 class Factor:
-    """L with L Lᵀ = `matrix`, which it overwrites; NaN where `matrix` is not positive definite or not finite.
+    """L with L Lᵀ = `matrix`, which it overwrites; NaN where `matrix` is not positive definite.
 
     An error would leave the other workers waiting; NaN goes through them all, and the objective tells at the end.
     """
