@@ -26,7 +26,7 @@ from pdadmm.math.threads import FEW_ROWS, one_thread
 MAX_CHUNKS = 16
 MIN_CHUNK_ROWS = 256
 ALIGNED_ROWS = 16  # so many rows of any width and type fill whole cache lines
-TILES_IN_CACHE = 16  # a phase has half a dozen tiles in hand, and the cache is shared
+TILES_IN_CACHE = 8  # a phase has half a dozen tiles in hand
 SUM_ROWS = 1024  # samples of a partial sum where that of a whole chunk would need an array
 PRODUCT_ROWS = 4096  # samples that one product sums over: with many more, threads would divide the sum
 SHORT = 2048  # values of a row that are summed at once
@@ -67,7 +67,7 @@ class Tiling:
     @property
     def num_chunks(self) -> int:
         """A power of two that depends on the problem alone, unless there are more shards than that."""
-        fitting = max(1, self.num_samples // max(MIN_CHUNK_ROWS, self.width))
+        fitting = max(1, self.num_samples // max(MIN_CHUNK_ROWS, 2 * self.width))
         by_samples = min(MAX_CHUNKS, 1 << (fitting.bit_length() - 1))
         return max(by_samples, 1 << (self.num_shards - 1).bit_length())
 
@@ -92,8 +92,8 @@ class Tiling:
         """Each of the shard's chunks in turn, counted from the shard's first row, in tiles of this size."""
         size = tile_rows or self.tile_rows
         for start, stop in self.chunk_bounds():
-            tiles = [slice(row, min(row + size, stop)) for row in range(start, stop, size)]
-            yield Chunk(slice(start, stop), tiles)
+            parts = split(stop - start, -(-(stop - start) // size))
+            yield Chunk(slice(start, stop), [slice(start + part.start, start + part.stop) for part in parts])
 
     def chunk_bounds(self) -> Iterator[tuple[int, int]]:
         """First and last row of each of the shard's chunks, counted from the shard's first row."""
@@ -170,13 +170,13 @@ class TreeSum:
     def add_product(self, left: Tensor, right: Tensor) -> None:
         """Add leftᵀ right, inside the product itself; their rows are samples."""
         with one_thread() if left.shape[1] < FEW_ROWS else nullcontext():
-            for left_part, right_part in zip(left.split(PRODUCT_ROWS), right.split(PRODUCT_ROWS), strict=True):
+            for left_part, right_part in zip(_parts(left), _parts(right), strict=True):
                 is_first, self._open = self._open is None, self._buffer() if self._open is None else self._open
                 self._products.add_mm(self._open, left_part.t(), right_part, beta=0 if is_first else 1)
 
     def add_gram(self, rows: Tensor) -> None:
         """Add rowsᵀ rows, of which only the lower half is computed; above it there may be anything finite."""
-        for part in rows.split(PRODUCT_ROWS):
+        for part in _parts(rows):
             is_first, self._open = self._open is None, self._buffer() if self._open is None else self._open
             for panel in panels(part.shape[1]):
                 target = self._open[panel.start :, panel]
@@ -209,6 +209,10 @@ class TreeSum:
         if self._free:
             return self._free.pop()
         return torch.zeros(self._shape, dtype=self._dtype, device=self._device)
+
+
+def _parts(rows: Tensor) -> tuple[Tensor, ...]:
+    return torch.tensor_split(rows, -(-len(rows) // PRODUCT_ROWS))
 
 
 def panels(width: int) -> list[slice]:
