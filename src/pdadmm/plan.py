@@ -136,8 +136,10 @@ def _work_items(config: Config, shape: Shape) -> int:
     shapes = {n_in * n_out for n_in, n_out in pairwise(widths)}
     squares = {n * n for n in config.hidden} if config.solver == "exact" else set()
     sums = tiling.num_chunks.bit_length() * (sum(shapes) + sum(squares))
+    # Of every window of samples, where there are several, each layer's sums are carried along.
+    carried = sum(n_in * n_out + n_in * n_in for n_in, n_out in pairwise(widths)) * config.batches
     factors = 4 * max(widths) ** 2  # matrices, their factors and the new W while a W-step runs
-    return tiles + forward + sums + factors
+    return tiles + forward + sums + factors + (carried if config.batches > 1 else 0)
 
 
 def _bytes_read(config: Config, shape: Shape, data: Dataset | None) -> int:
