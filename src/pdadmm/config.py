@@ -125,7 +125,7 @@ class Config:
     products: str = _option(
         "standard",
         "run",
-        "arithmetic of the large products: as dtype says, float32 by oneDNN, or rounded to bfloat16",
+        "arithmetic of the large products: as dtype says, float32 by oneDNN, or rounded to bfloat16 (less accurate)",
         ("standard", "onednn", "bfloat16"),
     )
     compile: str = _option(

@@ -207,7 +207,7 @@ def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | No
     values, shared_mark = json.loads(first)
     shape = Shape(**values)
     # Threads, files and where arrays live may differ from machine to machine; everything else is the mathematics.
-    same = dataclasses.replace(config, threads=None, device="", data="", storage="memory", storage_dir=None)
+    same = dataclasses.replace(config, threads=None, device="cpu", data="", storage="memory", storage_dir=None)
     world.agree(
         {
             "version": __version__,
