@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from pdadmm.errors import UserError
 from pdadmm.math.lagrangian import TOLERANCE, certain_drop, objective
 from pdadmm.math.tiles import Tiling
 from problems import make_engine, make_problem
+from resume_cases import pdadmm as run_pdadmm
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
@@ -65,3 +67,13 @@ def test_windows_cover_all_chunks_and_no_more_than_there_are() -> None:
 def test_what_batches_do_not_go_with_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(UserError, match="batches need"):
         Config(batches=2, **options)  # type: ignore[arg-type]
+
+
+def test_a_run_in_batches_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    options = ["--hidden", "2x12", "--batches", "3", "--threads", "1", "--grow", "off", "--ridge-epochs", "6"]
+    whole = run_pdadmm("train", *options, "--epochs", "6", "--out", tmp_path / "whole")
+    half = run_pdadmm("train", *options, "--epochs", "3", "--checkpoint-every", "1", "--out", tmp_path / "half")
+    rest = run_pdadmm("train", "--resume", tmp_path / "half", "--epochs", "6")
+    assert (whole.code, half.code, rest.code) == (0, 0, 0), rest.err
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half")]
+    assert models[0] == models[1]
