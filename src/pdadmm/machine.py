@@ -14,7 +14,7 @@ from pdadmm.errors import UserError
 _CGROUP = Path("/sys/fs/cgroup")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 COMMON_CACHE = 32 * 2**20
-KEPT_SIZE = 32 * 2**20  # as large as glibc allows
+KEPT_SIZE = 8 * 2**20  # as large as tiles and their temporaries are
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
