@@ -27,7 +27,7 @@ ROWS = [
     ["cli", "__main__"],
 ]
 HEIGHT = {name: height for height, row in enumerate(ROWS) for name in row}
-LAZY = {"matplotlib": "plot", "pyarrow": "data", "tqdm": "cli"}
+LAZY = {"matplotlib": "plot", "pyarrow": "data", "tqdm": "cli", "scipy": "data", "urllib": "data"}
 
 
 def modules() -> list[Path]:
@@ -68,6 +68,7 @@ def test_importing_the_package_loads_no_extra() -> None:
     import subprocess
     import sys
 
-    code = "import sys, pdadmm.cli.main; print([m for m in ('matplotlib', 'pyarrow', 'pandas') if m in sys.modules])"
+    extras = ("matplotlib", "pyarrow", "pandas", "scipy")
+    code = f"import sys, pdadmm.cli.main; print([m for m in {extras} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout.strip() == "[]"

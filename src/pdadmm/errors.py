@@ -37,9 +37,15 @@ class LostWorkerError(PdadmmError):
 
 
 class DamageError(PdadmmError):
-    """A file that a run wrote is no longer what it was, and no older one can take its place."""
+    """A file of a run or of the data cache is not what it was written as, and no other can take its place."""
 
     exit_code = 6
+
+
+class NetworkError(PdadmmError):
+    """A file could not be fetched: no server was reached, or none gave it; the message names them."""
+
+    exit_code = 7
 
 
 class PdadmmWarning(UserWarning):

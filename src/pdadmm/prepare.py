@@ -72,6 +72,8 @@ def prepare(
     preprocessor = None
     if data is not None:
         check_dataset(data, is_regression(config))
+        for note in data.notes:
+            observer.on_note(note)
         preprocessor = source.preprocessor if source else _fit(config, data)
     shape, fingerprint = _agree(config, data, preprocessor, world)
     placement = place(config, shape)

@@ -90,7 +90,7 @@ def test_arrays(refused: Refused, tmp_path: Path, name: str) -> None:
         ("d.csv", b"a,b,c\n1,2,x\n1,y\n", ("d.csv, line 3", "3 fields; got 2")),
         ("d.csv", b"a,b,c\n1,nan,x\n1,2,y\n", ("X of d.csv must be finite", "'b'")),
         ("d.parquet", b"hello, this is no parquet", ("d.parquet is not a Parquet file",)),
-        ("d.txt", b"1 2 3", ("data must be a known name (digits)", ".csv", "'d.txt'")),
+        ("d.txt", b"1 2 3", ("data must be a known name (digits, mnist, ", ".csv", "'d.txt'")),
     ],
 )
 def test_files_that_are_not_what_their_name_says(
@@ -105,7 +105,7 @@ def test_files_that_are_not_what_their_name_says(
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (("--data", "mnst"), ("data must be a known name (digits)", "'mnst'")),
+        (("--data", "mnst"), ("data must be a known name (digits, mnist, ", "'mnst'")),
         (("--data", "gone.csv"), ("'gone.csv'", "No such file")),
         (("--data", "~nobody-here/d.csv"), ("~nobody-here/d.csv",)),
         (("--data", "d" * 300 + ".csv"), ("File name too long",)),

@@ -159,7 +159,8 @@ def test_predict_refuses(pdadmm: Command, trained: Path, npz: Path, tmp_path: Pa
         ("nan.npz", "nan at row 3, column 2"),
         ("narrow.csv", "narrow.csv", "3 features", "2 columns"),
         ("missing.csv", "missing.csv", "No such file"),
-        ("digits", "must end in .npz, .csv, .parquet", "digits"),
+        ("digits", "digits must have the 3 features of the model", "64"),
+        ("digit", "data must be a known name (digits, mnist", "ends in .npz, .csv, .parquet", "'digit'"),
     ):
         assert_refused(pdadmm("predict", trained, "--data", file, "--out", "out"), *fragments)
     assert not (tmp_path / "out").exists()

@@ -94,8 +94,8 @@ def test_sources_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "mnits"}, "data must be a known name (digits) or a file that ends in .npz, .csv, .parquet;"),
-        ({"source": "notes.txt"}, "got 'notes.txt'"),
+        ({"source": "mnits"}, "data must be a known name (digits, mnist, mnist-corrected, mnist-full, fashion"),
+        ({"source": "notes.txt"}, "or a file that ends in .npz, .csv, .parquet; got 'notes.txt'"),
         ({"source": "none.npz"}, "cannot read the data file 'none.npz': No such file or directory"),
         ({"source": "digits", "target": "y"}, "target must not be set for digits, only for a file; got 'y'"),
         ({"source": "digits", "weight": "w"}, "weight must not be set for digits, only for a file; got 'w'"),

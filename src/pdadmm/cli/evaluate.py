@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pdadmm.cli.options import add_json_flag
+from pdadmm.cli.progress import print_notes
 from pdadmm.config import Config, read_toml
 from pdadmm.data import Dataset, load_data
 from pdadmm.data.arrays import generated_names, shorten
@@ -38,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print one score a part."""
     model = load_model(arguments.model)
     data = _data(arguments, model)
+    print_notes(data.notes)
     whole = arguments.data is not None and data.test is None
     parts = {"data": data.train} if whole else {"train": data.train, "test": data.test}
     columns = _columns(data, model.preprocessor.feature_names)

@@ -1,8 +1,8 @@
 """Entry point: which command, and how it ends.
 
 Exit codes: 0 done; 1 a defect of ours; 2 a mistake in what was given; 3 the numbers diverged; 4 the disk refused;
-5 a process of the run was lost; 6 a file of a run is damaged; 130 interrupted, after a whole iteration and with its
-model saved.
+5 a process of the run was lost; 6 a file of a run or of the data cache is damaged; 7 the network failed; 130
+interrupted, after a whole iteration and with its model saved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn
 import numpy as np
 import torch
 
-from pdadmm.cli import evaluate, inspect, plan, predict, train
+from pdadmm.cli import data, evaluate, inspect, plan, predict, train
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError
 from pdadmm.version import __version__
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=versions())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (train, inspect, evaluate, predict, plan):
+    for module in (train, inspect, evaluate, predict, plan, data):
         module.add_parser(commands)
     return parser
 

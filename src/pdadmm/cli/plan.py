@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from pdadmm.cli.options import add_config_flags, add_json_flag, config_from
+from pdadmm.cli.progress import print_notes
 from pdadmm.config import Config, format_hidden
 from pdadmm.data import Dataset, Preprocessor
 from pdadmm.engine.estimate import ITERATIONS
@@ -80,6 +81,7 @@ def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Datase
     if all(value is None for value in given.values()):
         # Held out, the test part of data that stays in a file would be written to the disk.
         data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)
+        print_notes(data.notes)
         samples, tests = len(data.train.X), len(data.test.X) if data.test else 0
         if config.storage == "disk" and data.test is None:
             tests = math.ceil(config.test_fraction * samples)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pdadmm.cli.options import add_output_flags
-from pdadmm.data import read_features
+from pdadmm.cli.progress import print_notes
+from pdadmm.data import load_features
 from pdadmm.model import Model, load_model
 from pdadmm.rundir import make_directory, write_whole
 
@@ -23,7 +24,9 @@ def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser = commands.add_parser("predict", help="predictions of a trained model")
     parser.add_argument("model", type=Path, metavar="RUN", help="a run directory or a model.safetensors")
-    parser.add_argument("--data", required=True, metavar="FILE", help=".npz (X, else X_test), .csv or .parquet")
+    parser.add_argument(
+        "--data", required=True, metavar="DATA", help=".npz (X, else X_test), .csv, .parquet, or a name (its test part)"
+    )
     parser.add_argument("--target", metavar="COLUMN", help="a column to leave out, such as the target's")
     parser.add_argument("--proba", action="store_true", help="a probability for each class as well")
     add_output_flags(parser, f"directory for {PREDICTIONS_FILE} (default: standard output)")
@@ -33,7 +36,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write one line a sample."""
     model = load_model(arguments.model)
-    table = read_features(arguments.data, model.preprocessor.feature_names, target=arguments.target)
+    table = load_features(arguments.data, model.preprocessor.feature_names, target=arguments.target)
+    print_notes(table.notes)
     predictions = model.predict(table.X)
     probabilities = model.predict_proba(table.X) if arguments.proba else None
     if arguments.json:

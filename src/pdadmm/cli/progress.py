@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from pdadmm.history import Row
+from pdadmm.machine import format_bytes
 
 LINE_SECONDS = 2.0  # at most one line in this time, where there is no terminal
 
@@ -80,6 +82,52 @@ class Progress:
         parts = [f"{name.replace('_accuracy', '').replace('_', ' ')} {row[name]:.4f}" for name in names]
         parts += [f"objective {row['objective']:.4g}", f"residual {row['residual']:.3g}", f"layers {row['layers']}"]
         return "  ".join(parts)
+
+
+class FetchProgress:
+    """Shows the files that come, on standard error."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet or sys.stderr is None
+        self._name = ""
+        self._bar: Any = None
+
+    def show(self, name: str, done: int, size: int) -> None:
+        """So many bytes of a file are here."""
+        if self._quiet:
+            return
+        if sys.stderr.isatty():
+            if name != self._name:
+                self._begin_bar(name, size)
+            self._bar.update(done - self._bar.n)
+        elif name != self._name:
+            _print(f"fetching {name} ({format_bytes(size)})")
+        self._name = name
+
+    def _begin_bar(self, name: str, size: int) -> None:
+        from tqdm import tqdm
+
+        self.close()
+        self._bar = tqdm(total=size, unit="B", unit_scale=True, desc=name, dynamic_ncols=True, file=sys.stderr)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        if self._bar is not None:
+            self._bar.write(f"note: {text}", file=sys.stderr)
+        elif not self._quiet:
+            _print(f"note: {text}")
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """For commands without progress."""
+    for note in notes:
+        if sys.stderr is not None:
+            _print(f"note: {note}")
 
 
 def _print(line: str) -> None:

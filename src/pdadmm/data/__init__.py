@@ -8,7 +8,7 @@ from pdadmm.data.checks import check_dataset, check_features, check_part
 from pdadmm.data.dataset import Dataset, Part
 from pdadmm.data.formats import EXTENSIONS, read_features, read_tables
 from pdadmm.data.labels import as_labels, balanced_weights
-from pdadmm.data.sources import SOURCES, load_data
+from pdadmm.data.sources import SOURCES, load_data, load_features
 from pdadmm.data.tables import Table
 from pdadmm.data.transforms import SCALINGS, Preprocessor
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_features",
     "check_part",
     "load_data",
+    "load_features",
     "read_features",
     "read_tables",
 ]

@@ -32,6 +32,8 @@ class Dataset:
     train: Part
     test: Part | None
     feature_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know about it, such as samples that are not there."""
 
     def fingerprint(self) -> str:
         """A SHA-256 of every number and label in it; where the data lies and what it is called do not count."""

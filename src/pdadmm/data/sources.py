@@ -6,7 +6,9 @@ samples of every class; a class with one is an error, because it could only be t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,11 @@ import numpy as np
 from pdadmm.data.arrays import Array, row_chunks, shorten
 from pdadmm.data.checks import check_dataset, check_part
 from pdadmm.data.dataset import Dataset, Part
-from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_tables
+from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_features, read_tables
 from pdadmm.data.labels import as_labels
-from pdadmm.data.tables import Table
+from pdadmm.data.named import load_named
+from pdadmm.data.published import VARIANTS
+from pdadmm.data.tables import Header, Table, feature_columns
 from pdadmm.errors import UserError
 from pdadmm.storage import Memory, Storage
 
@@ -51,17 +55,30 @@ def load_data(
     names = train_table.feature_names
     whole = _part(train_table)
     if test_table is not None:
-        given = Dataset(name, whole, _part(test_table), names)
+        given = Dataset(name, whole, _part(test_table), names, train_table.notes + test_table.notes)
         check_dataset(given, regression)
         return given if regression else _with_labels(given)
     check_part(whole, name, regression, names, one_class_allowed)
     if not regression:
         whole = Part(whole.X, as_labels(whole.y, name), whole.weight)
     if test_fraction == 0:
-        return Dataset(name, whole, None, names)
+        return Dataset(name, whole, None, names, train_table.notes)
     place.check_room(whole.X.nbytes, "the training and the test part of the data")
     train, test = (_rows(whole, rows, place) for rows in _split(whole, test_fraction, split_seed, regression))
-    return Dataset(name, train, test, names)
+    return Dataset(name, train, test, names, train_table.notes)
+
+
+def load_features(source: str, features: Sequence[str], target: str | None = None) -> Table:
+    """Samples to predict for: those of a file, or the test part of a named set (all of one that has none)."""
+    if source not in SOURCES:
+        return read_features(_known_file(source), features, target=target)
+    train, test = _read(source, target, weight=None, mapped=False)
+    table = train if test is None else test
+    header = Header(Path(source), table.feature_names, len(table.feature_names))
+    chosen = feature_columns(header, features, target=None, weight=None)
+    in_order = chosen.features == tuple(range(header.count))
+    X = table.X if in_order else table.X[:, chosen.features]
+    return Table(X, None, None, chosen.feature_names, table.notes)
 
 
 def _digits() -> tuple[Table, Table | None]:
@@ -72,7 +89,10 @@ def _digits() -> tuple[Table, Table | None]:
     return Table(digits.data, digits.target, None, tuple(digits.feature_names)), None
 
 
-SOURCES: dict[str, Callable[[], tuple[Table, Table | None]]] = {"digits": _digits}
+SOURCES: dict[str, Callable[[], tuple[Table, Table | None]]] = {
+    "digits": _digits,
+    **{name: partial(load_named, variant) for name, variant in VARIANTS.items()},
+}
 """Data sets by name; a loader returns the training part and, where one is defined, the test part."""
 
 
@@ -82,12 +102,16 @@ def _read(source: str, target: str | None, weight: str | None, mapped: bool) -> 
             if value is not None:
                 raise UserError(f"{option} must not be set for {source}, only for a file; got {value!r}")
         return SOURCES[source]()
+    return read_tables(_known_file(source), target, weight, mapped)
+
+
+def _known_file(source: str) -> str:
     if not has_known_extension(source):
         raise UserError(
-            f"data must be a known name ({', '.join(sorted(SOURCES))}) "
+            f"data must be a known name ({', '.join(SOURCES)}) "
             f"or a file that ends in {', '.join(EXTENSIONS)}; got {source!r}"
         )
-    return read_tables(source, target, weight, mapped)
+    return source
 
 
 def _part(table: Table) -> Part:
@@ -98,7 +122,7 @@ def _part(table: Table) -> Part:
 def _with_labels(dataset: Dataset) -> Dataset:
     assert dataset.test is not None
     train, test = (Part(part.X, as_labels(part.y, dataset.name), part.weight) for part in (dataset.train, dataset.test))
-    return Dataset(dataset.name, train, test, dataset.feature_names)
+    return replace(dataset, train=train, test=test)
 
 
 def _split(whole: Part, test_fraction: float, split_seed: int, regression: bool) -> tuple[Array, Array]:

@@ -18,6 +18,8 @@ class Table:
     y: Array | None
     weight: Array | None
     feature_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What the user should know about it."""
 
 
 @dataclass(frozen=True)
