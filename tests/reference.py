@@ -61,6 +61,12 @@ class Reference:
     def a(self, layer: int) -> Tensor:
         return self.p[layer] @ self.W[layer].T + self.b[layer]
 
+    def nu(self, layer: int) -> float:
+        """The output layer has one of its own."""
+        nu = self.config.nu if layer < len(self.W) - 1 else self.config.nu_output
+        assert nu is not None
+        return nu
+
     def targets(self) -> tuple[Tensor, Tensor]:
         y, weight = self.problem.train.y, self.problem.sample_weight
         assert y is not None
@@ -75,8 +81,9 @@ class Reference:
         y, weight = self.targets()
         total = get_loss(c).value(self.z[last], y, weight).sum()
         for layer in range(last + 1):
-            total = total + c.nu / 2 * ((self.z[layer] - self.a(layer)) ** 2).sum()
-            total = total + (c.nu * self.s[layer] * ridge + c.l2) / 2 * (self.W[layer] ** 2).sum()
+            nu = self.nu(layer)
+            total = total + nu / 2 * ((self.z[layer] - self.a(layer)) ** 2).sum()
+            total = total + (nu * self.s[layer] * ridge + c.l2) / 2 * (self.W[layer] ** 2).sum()
         for layer in range(last):
             r = self.p[layer + 1] - self.q[layer]
             total = total + c.nu / 2 * ((self.q[layer] - self._smooth_f(self.z[layer])) ** 2).sum()
@@ -96,16 +103,16 @@ class Reference:
         assert rho is not None
         assert z_prox is not None
         for layer in layers[1:]:
-            self._p_step(layer, nu, rho)
+            self._p_step(layer, self.nu(layer), rho)
         for layer in layers:
-            self._W_step(layer, ridge, nu)
+            self._W_step(layer, ridge, self.nu(layer))
         activation, loss = get_activation(c.activation), get_loss(c)
         for layer in layers:
             a, z_old = self.a(layer), self.z[layer]
             if layer < layers[-1]:
                 self.z[layer] = activation.z_step(a, self.q[layer], z_old, z_prox, torch.empty_like(a))
             else:
-                self.z[layer] = loss.prox(a, *self.targets(), z_old, nu).z
+                self.z[layer] = loss.prox(a, *self.targets(), z_old, self.nu(layer)).z
         for layer in layers[:-1]:
             p_next, u = self.p[layer + 1], self.u[layer]
             self.q[layer] = (rho * p_next + u + nu * self.f(self.z[layer])) / (rho + nu)
@@ -116,7 +123,9 @@ class Reference:
         q, u = self.q[layer - 1], self.u[layer - 1]
         if self.config.solver == "exact":
             matrix = nu * W.T @ W + rho * torch.eye(W.shape[1], dtype=W.dtype)
-            self.p[layer] = torch.linalg.solve(matrix, (nu * (z - b) @ W + rho * q - u).T).T
+            best = torch.linalg.solve(matrix, (nu * (z - b) @ W + rho * q - u).T).T
+            assert self.config.p_relax is not None
+            self.p[layer] = p + self.config.p_relax * (best - p)
             return
         g = nu * (self.a(layer) - z) @ W + u + rho * (p - q)
         over = (0, 1) if self._one_step else (1,)
@@ -130,7 +139,9 @@ class Reference:
             pc, zc = p - p.mean(0), z - z.mean(0)
             prox = self.s[layer] * c.damping
             matrix = pc.T @ pc + (prox + kept / nu) * torch.eye(W.shape[1], dtype=W.dtype)
-            self.W[layer] = torch.linalg.solve(matrix, (zc.T @ pc + prox * W).T).T
+            best = torch.linalg.solve(matrix, (zc.T @ pc + prox * W).T).T
+            assert c.w_relax is not None
+            self.W[layer] = W + c.w_relax * (best - W)
         else:
             G = nu * (self.a(layer) - z).T @ p + kept * W
             over = (0, 1) if self._one_step else (1,)

@@ -58,7 +58,9 @@ def test_one_iteration_in_float32(
         reason = "p has a large mean and little spread: centring pᵀp after it is summed loses digits in float32"
         request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     config = Config(**options, **chosen, **{**SHAPE, "output_tolerance": 1e-6}).resolved()  # type: ignore[arg-type]
-    assert compare(config, 1, ridge=0.02) < 1e-5
+    assert config.w_relax is not None
+    # A step that goes further than the minimiser takes the rounding of the minimiser along.
+    assert compare(config, 1, ridge=0.02) < 1e-5 * config.w_relax
 
 
 @pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)

@@ -43,7 +43,7 @@ def test_digits_reach_the_promised_accuracy() -> None:
 
 def test_rows_have_the_documented_keys_and_the_last_the_scores() -> None:
     rows: list[Row] = []
-    config = Config(hidden=(16, 16, 16), epochs=7, evaluate_every=3, stationarity_every=2, nu=0.1, rho=5.0)
+    config = Config(hidden=(16, 16, 16), epochs=7, evaluate_every=3, stationarity_every=2, nu=0.1, rho=5.0, z_prox=1.0)
     result = pdadmm.train(config, blobs(), quiet(rows))
     assert rows == result.history
     assert all(set(row) <= set(KEYS) for row in rows)

@@ -170,6 +170,11 @@ class Block:
         assert isinstance(self._solver, Exact)
         self._solver.carry_sums(self.state, self._ws)
 
+    def regress(self, ridge: float) -> None:
+        """Fit W and b to the present p and z."""
+        assert isinstance(self._solver, Exact)
+        self._solver.regress(self.state, ridge, self._ws)
+
     def p_phase(self, m: TileSource | None, after_chunk: AfterChunk | None = None) -> None:
         """Update p from the left neighbour's m; the first layer has none, and p is the data."""
         drop = self._solver.p_phase(self.state, m, self._ws, after_chunk)

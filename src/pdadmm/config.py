@@ -65,8 +65,17 @@ class Config:
     )
     nu: float | None = _option(None, "method", "weight of the relaxed layer equations (default: 0.01)")
     rho: float | None = _option(None, "method", "weight of the constraint p = q (default: 0.3 nu with exact, else nu)")
+    nu_output: float | None = _option(
+        None, "method", "nu of the output layer's equation (default: 10 nu with exact, else nu)"
+    )
     z_prox: float | None = _option(
-        None, "method", "weight of |z - z_old|² (default: 0.1 with exact, else the paper's 1)"
+        None, "method", "weight of |z - z_old|² (default: 0.01 with exact, else the paper's 1)"
+    )
+    p_relax: float | None = _option(
+        None, "method", "exact: how far p steps, 1 being its minimiser, below 2 (default: 1.3)"
+    )
+    w_relax: float | None = _option(
+        None, "method", "exact: how far W steps, 1 being its minimiser, below 2 (default: 1.8)"
     )
     damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
     ridge: float | None = _option(
@@ -78,6 +87,12 @@ class Config:
     ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
     l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
     init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
+    init_output: str | None = _option(
+        None,
+        "method",
+        "the output layer's first W and b: drawn as the others, or fitted to the labels (the default with exact)",
+        ("random", "regression"),
+    )
     init_from: str | None = _option(
         None, "method", "start from this run or model, deepened where --hidden asks", on_resume="free"
     )
@@ -169,7 +184,7 @@ class Config:
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        positive = ("nu", "rho", "huber_delta", "output_tolerance", "timeout")
+        positive = ("nu", "nu_output", "p_relax", "w_relax", "rho", "huber_delta", "output_tolerance", "timeout")
         at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance", "checkpoint_minutes")
         counts = ("workers", "shards", "batches", "epochs", "ridge_epochs", "evaluate_every")
         at_least_1 = (*counts, "output_steps", "threads", "tile_rows")
@@ -195,6 +210,14 @@ class Config:
                 f"batches need the exact solver and one worker; got {self.solver}, workers {self.workers} and "
                 f"shards {self.shards}"
             )
+        for name in ("p_relax", "w_relax"):
+            relax = getattr(self, name)
+            if relax is not None and relax >= 2:
+                raise UserError(f"{name} must be below 2, where L_rho would no longer fall; got {relax}")
+            if relax not in (None, 1) and self.solver != "exact":
+                raise UserError(f"{name} needs the exact solver; got {relax} with {self.solver}")
+        if self.init_output == "regression" and self.solver != "exact":
+            raise UserError(f"init_output regression needs the exact solver; got {self.solver}")
         if self.products != "standard" and self.dtype != "float32":
             raise UserError(f"products {self.products} needs dtype float32; got {self.dtype}")
         if self.products == "onednn" and not self.device.startswith("cpu"):
@@ -223,7 +246,11 @@ class Config:
             scaling=("standard" if is_file else "global") if self.scaling is None else self.scaling,
             nu=nu,
             rho=(0.3 * nu if exact else nu) if self.rho is None else self.rho,
-            z_prox=(0.1 if exact else 1.0) if self.z_prox is None else self.z_prox,
+            nu_output=(10 * nu if exact else nu) if self.nu_output is None else self.nu_output,
+            z_prox=(0.01 if exact else 1.0) if self.z_prox is None else self.z_prox,
+            p_relax=(1.3 if exact else 1.0) if self.p_relax is None else self.p_relax,
+            w_relax=(1.8 if exact else 1.0) if self.w_relax is None else self.w_relax,
+            init_output=("regression" if exact else "random") if self.init_output is None else self.init_output,
             ridge=ridge,
             ridge_final=ridge / 30 if self.ridge_final is None else self.ridge_final,
             ridge_epochs=self.epochs if self.ridge_epochs is None else self.ridge_epochs,

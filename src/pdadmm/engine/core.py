@@ -100,6 +100,7 @@ class Engine:
         self._left: Boundary | None = None
         self._right: Boundary | None = None
         self._usage = torch.zeros(5, dtype=torch.float64)
+        self._regresses = False
         self._batches: Batches | None = None
         if config.batches > 1:
             weights = method_weights(config)
@@ -108,6 +109,7 @@ class Engine:
     def build(self, start: Network | None = None) -> None:
         """Make the layers by a forward pass; `start` gives their weights, if they are not to be drawn."""
         self._layers.build(start)
+        self._regresses = start is None and self._config.init_output == "regression"
 
     def saved_state(self) -> dict[int, dict[str, Tensor]]:
         """All that this process must save to go on from here, layer by layer; nothing is copied."""
@@ -176,6 +178,9 @@ class Engine:
         self._send_first_m()
         for block in self.blocks:
             block.begin_stage()
+        if self._regresses and self._layers.output in self._layers.blocks:
+            self._layers.blocks[self._layers.output].regress(ridge)
+        self._regresses = False
         if self._batches is not None:
             self._batches.begin()
         blocks = self._layers.blocks

@@ -65,6 +65,7 @@ class Layers:
         self.activation, self.loss = get_activation(config.activation), get_loss(config)
         self._weights = method_weights(config)
         self._solver = get_solver(config, self._weights)
+        self._output_solver = get_solver(config, self._weights.of_output())
         self._hidden_step, self.why_not_compiled = self._make_hidden_step()
         self.workspace = self._workspace()
 
@@ -245,13 +246,15 @@ class Layers:
         return self._problem.train.x
 
     def _add(self, layer: int, state: LayerState) -> None:
-        closing: Closing = HiddenClosing(self.activation, self._weights, self._hidden_step)
-        if layer == self.output:
-            y, weight = self._problem.train.y, self._problem.sample_weight
-            assert y is not None
-            assert weight is not None
-            closing = OutputClosing(self.loss, y, weight, self._weights)
-        self.blocks[layer] = Block(state, self._solver, closing, self._weights, self.workspace)
+        if layer < self.output:
+            closing: Closing = HiddenClosing(self.activation, self._weights, self._hidden_step)
+            self.blocks[layer] = Block(state, self._solver, closing, self._weights, self.workspace)
+            return
+        y, weight, weights = self._problem.train.y, self._problem.sample_weight, self._weights.of_output()
+        assert y is not None
+        assert weight is not None
+        closing = OutputClosing(self.loss, y, weight, weights)
+        self.blocks[layer] = Block(state, self._output_solver, closing, weights, self.workspace)
 
     def fill_linear(self, s: LayerState, out: Tensor) -> None:
         """a = p Wᵀ + b of all samples."""

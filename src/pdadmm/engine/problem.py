@@ -51,4 +51,14 @@ def method_weights(config: Config) -> Weights:
     assert config.nu is not None
     assert config.rho is not None
     assert config.z_prox is not None
-    return Weights(config.nu, config.rho, config.z_prox, config.damping, config.l2)
+    assert config.nu_output is not None
+    return Weights(
+        config.nu,
+        config.rho,
+        config.z_prox,
+        config.damping,
+        config.l2,
+        config.nu_output,
+        config.p_relax or 1.0,
+        config.w_relax or 1.0,
+    )

@@ -2,11 +2,13 @@
 
 The certificate: in every iteration, for any rho, L_rho falls by at least
 
-    p       linearized Σ_i tau_i/2 |Δp_i|²,  exact rho/2 |Δp|²
+    p       linearized Σ_i tau_i/2 |Δp_i|²,  exact (1/omega - 1/2) rho |Δp|²
     W, b    linearized Σ_j theta_j/2 |ΔW_j|² + nu N/2 |Δb|²,
-            exact nu/2 |p ΔWᵀ + 1 Δb|² + (nu s (delta + lambda/2) + mu/2) |ΔW|²
+            exact, at omega = 1, nu/2 |p ΔWᵀ + 1 Δb|² + (nu s (delta + lambda/2) + mu/2) |ΔW|²
     z       c nu/2 |Δz|², and nu/2 |Δz_L|² - |r| |Δz_L| with r the final gradient of the output's solver
     q, u    (rho + nu)/2 |Δq|² - |Δu|²/rho, an identity, with Δu = rho (p - q)
+
+where the output layer has a nu of its own, and omega is how far the exact steps go beyond their minimisers.
 
 The first two come from the solvers (`drop`), the rest is measured. The paper's own bound (Lemma 1) has C_1 |Δz|² and
 C_2 |Δq|² instead, and means something only where both are positive; c_k of Theorem 3 is its running minimum.
@@ -49,7 +51,8 @@ class LayerReport:
 
 def objective(reports: Sequence[LayerReport], w: Weights) -> float:
     """L_rho."""
-    return math.fsum(report.objective(w) for report in reports)
+    *hidden, output = reports
+    return math.fsum([*(report.objective(w) for report in hidden), output.objective(w.of_output())])
 
 
 def certain_drop(reports: Sequence[LayerReport], w: Weights) -> float:
@@ -66,7 +69,7 @@ def hidden_drop(report: LayerReport, w: Weights) -> float:
 
 def output_drop(report: LayerReport, w: Weights) -> float:
     """What the z-step of the output layer contributes."""
-    return w.nu / 2 * report.dz - math.sqrt(report.prox_residual * report.dz)
+    return w.nu_output / 2 * report.dz - math.sqrt(report.prox_residual * report.dz)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Theory:
     def paper_drop(self, reports: Sequence[LayerReport]) -> float:
         """The right side of Lemma 1; c_k is its running minimum."""
         *hidden, output = reports
-        drop = math.fsum(report.paper_drop for report in reports) + self.weights.nu / 2 * output.dz
+        drop = math.fsum(report.paper_drop for report in reports) + self.weights.nu_output / 2 * output.dz
         return drop + math.fsum(self.C_1 * report.dz + self.C_2 * report.dq for report in hidden)
 
     def warning(self) -> str | None:

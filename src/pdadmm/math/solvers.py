@@ -81,7 +81,7 @@ class Exact:
         self, s: LayerState, m: TileSource | None, ws: Workspace, after_chunk: AfterChunk | None = None
     ) -> float:
         """p = (nu (z - b) W + m)(nu WᵀW + rho I)⁻¹, and the sums pᵀp, zᵀp, Σp, Σz."""
-        nu, rho = self._weights.nu, self._weights.rho
+        nu, rho, relax = self._weights.nu, self._weights.rho, self._weights.p_relax
         system = None if s.is_input else sub.PSystem.of(s.W, s.b, nu, rho)
         moved = ws.sum("moved", dtype=torch.float64)
         for index, chunk in enumerate(ws.chunks()):
@@ -92,6 +92,8 @@ class Exact:
                     p, room = s.p[rows], (rows.stop - rows.start, s.p.shape[1])
                     m_tile = m(rows, ws.tile(0, *room))
                     p_new = sub.p_exact(s.z[rows], s.W, m_tile, system, nu, ws.tile(1, *room), ws.products)
+                    if relax != 1:
+                        torch.lerp(p, p_new, relax, out=p_new)
                     row_norms(p.sub_(p_new), norms[0, within(rows, chunk)])
                     p.copy_(p_new)
                     if s.as_sent is not None:
@@ -101,7 +103,7 @@ class Exact:
             self._collect(s, chunk, ws)
             if after_chunk is not None:
                 after_chunk(index)
-        return 0.0 if s.is_input else rho / 2 * float(moved.take())
+        return 0.0 if s.is_input else (1 / relax - 0.5) * rho * float(moved.take())
 
     def carry_sums(self, s: LayerState, ws: Workspace) -> None:
         """Collect the sums of the window where p and z are, to be carried along while other windows are visited."""
@@ -138,9 +140,19 @@ class Exact:
                 total.add_(part)
         return totals
 
+    def regress(self, s: LayerState, ridge: float, ws: Workspace) -> None:
+        """W and b where they fit z best, wherever they were: a first W-step without damping."""
+        for chunk in ws.chunks():
+            self._collect(s, chunk, ws)
+        self._W_step(s, ridge, 0.0, 1.0, ws)
+
     def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
-        """W = (C_zp + s delta W_old)(C_pp + s (delta + lambda))⁻¹ from the centred sums, b = mean(z) - W mean(p)."""
-        nu, delta, l2 = self._weights.nu, self._weights.damping, self._weights.l2
+        """The W-step from the sums of the p-phase."""
+        return self._W_step(s, ridge, self._weights.damping, self._weights.W_relax, ws)
+
+    def _W_step(self, s: LayerState, ridge: float, delta: float, relax: float, ws: Workspace) -> WeightStep:
+        """W towards (C_zp + s delta W_old)(C_pp + s (delta + lambda))⁻¹, of centred sums; b = mean(z) - W mean(p)."""
+        nu, l2 = self._weights.nu, self._weights.l2
         count = ws.tiling.num_samples
         cross, z_sum, *of_p = self._take(s, ws)
         z_mean = z_sum / count
@@ -150,7 +162,7 @@ class Exact:
         else:
             gram, p_mean = self._data_gram(s, ws)
         cross.addr_(z_mean, p_mean, alpha=-count)
-        step = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, s.gram_scale * ridge + l2 / nu)
+        step = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, s.gram_scale * ridge + l2 / nu, relax)
         b = z_mean - step.W @ p_mean
         # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|², of which the step knows the first part
         shift = (step.W - s.W) @ p_mean + (b - s.b)

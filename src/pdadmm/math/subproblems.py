@@ -12,7 +12,7 @@ Each function writes into `out`, which must not overlap its other arguments unle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,13 @@ class Weights:
     z_prox: float  # c: weight of |z - z_old|² in the z-step
     damping: float  # delta: weight of |W - W_old|² in the exact W-step, in units of nu s
     l2: float  # mu: weight of |W|² in the objective
+    nu_output: float  # nu of the output layer's |z - a|²
+    p_relax: float = 1.0  # omega: how far the exact p-step goes, its minimiser being at 1
+    W_relax: float = 1.0  # the same of the exact W-step
+
+    def of_output(self) -> Weights:
+        """The same as the output layer sees them."""
+        return replace(self, nu=self.nu_output)
 
 
 def linear(p: Tensor, W: Tensor, b: Tensor, out: Tensor, products: Products = STANDARD) -> Tensor:
@@ -110,20 +117,22 @@ class WStep:
     drop: float
 
 
-def W_exact(centred_gram: Tensor, centred_cross: Tensor, W: Tensor, prox: float, ridge: float) -> WStep:
-    """The minimiser over W (with b = mean(z) - W mean(p)) of
+def W_exact(
+    centred_gram: Tensor, centred_cross: Tensor, W: Tensor, prox: float, ridge: float, relax: float = 1.0
+) -> WStep:
+    """W + omega (W* - W) with W* the minimiser (with b = mean(z) - W mean(p)) of
 
         1/2 |z - p Wᵀ - b|² + prox/2 |W - W_old|² + ridge/2 |W|²
 
     from the centred sums pᵀp, whose lower half is used, and zᵀp; overwrites both. Without its proximal term the
-    function falls by 1/2 |ΔW L|² + prox/2 |ΔW|², L Lᵀ = pᵀp + (prox + ridge) I, beside what b contributes.
+    function falls by (omega - omega²/2) |D L|² + omega² prox/2 |D|², D = W* - W, L Lᵀ = pᵀp + (prox + ridge) I, beside
+    what b contributes.
     """
     centred_gram.diagonal().add_(prox + ridge)
     factor = Factor(centred_gram)
-    W_new = factor.solve(centred_cross.add_(W, alpha=prox)).clone()
-    change = W_new - W
-    drop = (factor.length_squared(change) + prox * sum_of_squares(change)) / 2
-    return WStep(W_new, float(drop))
+    change = factor.solve(centred_cross.add_(W, alpha=prox)) - W
+    drop = (relax - relax**2 / 2) * factor.length_squared(change) + relax**2 * prox / 2 * sum_of_squares(change)
+    return WStep(W.add(change, alpha=relax), float(drop))
 
 
 def q_step(p_next: Tensor, v: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:
