@@ -22,9 +22,9 @@ from pdadmm.history import KEYS, Row
 from pdadmm.math.activations import Activation, PiecewiseLinear, activation_names, get_activation
 from pdadmm.math.losses import get_loss
 from pdadmm.method import Method
-from pdadmm.network import Network
+from pdadmm.network import BACKWARD_ROWS, Network
 from pdadmm.observer import silent
-from pdadmm.plan import Shape, plan_memory
+from pdadmm.plan import Shape, check_room, plan_memory
 from pdadmm.prepare import prepare
 from pdadmm.rivals import gradient
 from pdadmm.rivals.torch_activations import torch_activation
@@ -250,10 +250,13 @@ def test_the_plan_knows_what_a_rival_takes() -> None:
     shape = Shape(20_000, 0, 64, 10)
     memory = {m: plan_memory(Config(method=m, hidden=(100,) * 9).resolved(), shape) for m in METHODS}
     assert memory["adam"].auxiliaries == 0
-    assert memory["adam"].work > 4 * 16_384 * 900
+    assert memory["adam"].work > 4 * BACKWARD_ROWS * 900
     assert memory["dladmm"].auxiliaries == 4 * 20_000 * 3 * 910
+    huge, config = Shape(10**10, 0, 64, 10), Config(method="dladmm").resolved()
+    with pytest.raises(UserError, match=r"more memory .* or float32$"):
+        check_room(config, plan_memory(config, huge), storage_of(config), huge)
     small = plan_memory(Config(method="adam", hidden=(100,) * 9, batch_size=64).resolved(), shape)
-    assert small.work < memory["adam"].work / 5
+    assert small.work < memory["adam"].work / 2
 
 
 # --- saved and resumed

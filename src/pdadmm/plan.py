@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from pdadmm.checkpoint.saver import has_room
-from pdadmm.config import LEARNING_RATES, Config
+from pdadmm.config import LEARNING_RATES, OPTIONS_OF, Config
 from pdadmm.data import Dataset
 from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds, measure_rate
 from pdadmm.engine.estimate import estimate
@@ -207,15 +207,22 @@ def check_room(config: Config, plan: MemoryPlan, storage: Storage, shape: Shape)
         return
     needed, free = short
     way = "use fewer samples or layers, narrower ones, or float32"
-    other = replace(config, storage="disk")
-    on_disk = plan_memory(other, shape)
-    fits = _short_of_memory(other, on_disk) is None and on_disk.disk <= Disk(Path(config.storage_dir or ".")).free()
-    if not storage.is_disk and torch.device(config.device).type == "cpu" and fits:
-        way += f"; or --storage disk, which keeps {format_bytes(on_disk.disk)} of it in files"
+    if not storage.is_disk and torch.device(config.device).type == "cpu" and (size := _size_on_disk(config, shape)):
+        way += f"; or --storage disk, which keeps {format_bytes(size)} of it in files"
     raise UserError(
         f"the run needs {format_bytes(needed)} more memory ({format_bytes(plan.auxiliaries)} of it for the "
         f"auxiliary arrays), but only {format_bytes(free)} are free; {way}"
     )
+
+
+def _size_on_disk(config: Config, shape: Shape) -> int | None:
+    """The bytes in files with which the run would fit, where its method can have them there and it would."""
+    if config.method not in OPTIONS_OF["storage"]:
+        return None
+    other = replace(config, storage="disk")
+    on_disk = plan_memory(other, shape)
+    has_room = on_disk.disk <= Disk(Path(config.storage_dir or ".")).free()
+    return on_disk.disk if has_room and _short_of_memory(other, on_disk) is None else None
 
 
 def _short_of_memory(config: Config, plan: MemoryPlan) -> tuple[int, int] | None:

@@ -163,8 +163,9 @@ class _Past:
             return METHODS[method].go_on(self.ground, saved, bool(changes)), None
         if epoch == epochs:
             raise UserError(f"the run already has {epoch} epochs, so none is left for {method}; raise --epochs")
-        for change in changes[1:]:  # the first is that of the method
-            note(change)
+        for change in changes:
+            if not change.startswith("method was"):
+                note(change)
         start = deepen(saved_network(self.ground, saved), self.config.hidden)  # it may still have been growing
         session = METHODS[method].begin(self.ground, start, epoch)
         kept = f"{method} takes over from {before} after epoch {epoch}; weights and history are kept"

@@ -169,7 +169,7 @@ class DlAdmm(Rival):
                 else:
                     self._q_step(index, rows)
                 self._measure(index, rows, values[:, within(rows, chunk)])
-            total.add(torch.cat([sum_of_rows(values[:2], squared=True), sum_of_rows(values[2:])]).cpu())
+            total.add(torch.cat([sum_of_rows(values[:2], squared=True), sum_of_rows(values[2:])]))
             total.close_chunk()
         self._pending = None
         return total.take().clone()
