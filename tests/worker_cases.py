@@ -20,6 +20,7 @@ from pdadmm.engine.core import VARIABLES
 from pdadmm.engine.world import World
 from pdadmm.observer import silent
 from pdadmm.prepare import holds_data, prepare
+from pdadmm.session import Session
 from pdadmm.storage import storage_of
 
 EPOCHS = 25
@@ -48,9 +49,10 @@ def run_cases(world: World, out: Path, threads: int, cases: Sequence[str] = CASE
             **SOLVERS[solver],  # type: ignore[arg-type]
         )
         session = prepare(config.resolved(), data, silent(), world, storage_of(config)).session
+        assert isinstance(session, Session)
         rows = []
         for epoch in range(1, EPOCHS + 1):
-            row, _reports = session.iterate(epoch)
+            row = session.iterate(epoch)
             session.add_evaluations(row, last=epoch == EPOCHS)
             rows.append([row["objective"], row["residual"], row["train_accuracy"], row["test_accuracy"]])
         session.engine.finish()

@@ -19,6 +19,18 @@ from typing import Any, Self
 from pdadmm.errors import UserError
 
 SOLVERS = ("exact", "linearized", "backtracking")
+LEARNING_RATES = {"gd": 0.01, "adadelta": 1.0, "adagrad": 0.1, "adam": 0.001}
+"""The gradient methods, with the learning rates of the paper's section V."""
+METHODS = ("pdadmm", *LEARNING_RATES, "dladmm")
+OPTIONS_OF: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("solver", "step_size", "damping", "ridge", "ridge_final", "ridge_epochs"), ("pdadmm",)),
+    **dict.fromkeys(("nu_output", "z_prox", "p_relax", "w_relax", "init_output"), ("pdadmm",)),
+    **dict.fromkeys(("batches", "grow", "grow_output", "workers", "shards", "placement", "messages"), ("pdadmm",)),
+    **dict.fromkeys(("tolerance", "products", "compile", "storage", "storage_dir"), ("pdadmm",)),
+    **dict.fromkeys(("nu", "rho", "output_solver", "output_tolerance", "output_steps"), ("pdadmm", "dladmm")),
+    **dict.fromkeys(("learning_rate", "batch_size"), tuple(LEARNING_RATES)),
+}
+"""The options that only these methods have; all others are everyone's."""
 MOST_LAYERS = 10_000  # beyond it a text such as 9999999x100 is a slip that would fill the memory before any check
 MOST_THREADS = 1024  # a pool of many more brings the process down
 
@@ -27,7 +39,7 @@ def _option(default: Any, group: str, help: str, choices: tuple[str, ...] = (), 
     """A field that carries its own help, and what a resumed run may do with it.
 
     `free`: change it, the trajectory stays the same. `kept`: it shapes the trajectory, so a change must be allowed.
-    `fixed`: what is saved would not fit.
+    `fixed`: what is saved would not fit. `hand-over`: if it is allowed, another method goes on with the weights alone.
     """
     metadata = {"group": group, "help": help, "choices": choices, "on_resume": on_resume}
     return dataclasses.field(default=default, metadata=metadata)
@@ -59,12 +71,28 @@ class Config:
     )
     huber_delta: float = _option(1.0, "network", "where the Huber loss turns linear, in units of y's spread")
 
+    method: str = _option(
+        "pdadmm",
+        "method",
+        "what trains the network: the paper's method or one of its rivals; the options below that a rival does not "
+        "have are refused with it",
+        METHODS,
+        on_resume="hand-over",
+    )
+    learning_rate: float | None = _option(
+        None, "method", "of gd, adadelta, adagrad and adam (default: the published 0.01, 1, 0.1 and 0.001)"
+    )
+    batch_size: int | None = _option(
+        None, "method", "of the same: samples of a step, shuffled each epoch (default: all, as published)"
+    )
     solver: str = _option("exact", "method", "how p and W are updated", SOLVERS, on_resume="fixed")
     step_size: str = _option(
         "each", "method", "linearized: one step size per sample and neuron, or one per layer", ("each", "one")
     )
-    nu: float | None = _option(None, "method", "weight of the relaxed layer equations (default: 0.01)")
-    rho: float | None = _option(None, "method", "weight of the constraint p = q (default: 0.3 nu with exact, else nu)")
+    nu: float | None = _option(None, "method", "weight of the relaxed layer equations (default: 0.01; dladmm: 1e-6)")
+    rho: float | None = _option(
+        None, "method", "weight of the constraint p = q (default: 0.3 nu with exact, else nu; dladmm: 1e-6)"
+    )
     nu_output: float | None = _option(
         None, "method", "nu of the output layer's equation (default: 10 nu with exact, else nu)"
     )
@@ -182,12 +210,29 @@ class Config:
             if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise UserError(f"{field.name} must be UTF-8, as config.toml is; got {value!r}")
         self._check_numbers()
+        self._check_method()
+
+    def _check_method(self) -> None:
+        """Refuse options of other methods than the one that is to train."""
+        if self.method != "pdadmm" and self.workers * self.shards > 1:
+            raise UserError(
+                f"method {self.method} runs in one process; got workers {self.workers} and shards {self.shards}"
+            )
+        for field in dataclasses.fields(self):
+            methods, value = OPTIONS_OF.get(field.name, METHODS), getattr(self, field.name)
+            unset = value == field.default or (field.name, value) == ("grow", "off")
+            if self.method not in methods and not unset:
+                raise UserError(
+                    f"{field.name} is an option of method {', '.join(methods)} and does not go with {self.method}; "
+                    f"got {_shown(value)}"
+                )
 
     def _check_numbers(self) -> None:
-        positive = ("nu", "nu_output", "p_relax", "w_relax", "rho", "huber_delta", "output_tolerance", "timeout")
+        weights = ("nu", "nu_output", "rho", "p_relax", "w_relax")
+        positive = (*weights, "learning_rate", "huber_delta", "output_tolerance", "timeout")
         at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance", "checkpoint_minutes")
         counts = ("workers", "shards", "batches", "epochs", "ridge_epochs", "evaluate_every")
-        at_least_1 = (*counts, "output_steps", "threads", "tile_rows")
+        at_least_1 = (*counts, "batch_size", "output_steps", "threads", "tile_rows")
         for name in positive + at_least_0 + at_least_1:
             value = getattr(self, name)
             if value is None:
@@ -235,15 +280,19 @@ class Config:
             )
 
     def resolved(self) -> Config:
-        """The same options with every None replaced by the choice that suits the solver."""
+        """The same options with every None replaced by the choice that suits the method and its solver.
+
+        Options of another method stay as they are.
+        """
+        if self.method != "pdadmm":
+            return self._resolved_as_rival()
         exact = self.solver == "exact"
         nu = 1e-2 if self.nu is None else self.nu
         grown_by_default = "auto" if exact else "off"
         ridge = (0.03 if exact else 0.0) if self.ridge is None else self.ridge
-        is_file = Path(self.data).suffix != ""
         return dataclasses.replace(
             self,
-            scaling=("standard" if is_file else "global") if self.scaling is None else self.scaling,
+            scaling=self._scaling(),
             nu=nu,
             rho=(0.3 * nu if exact else nu) if self.rho is None else self.rho,
             nu_output=(10 * nu if exact else nu) if self.nu_output is None else self.nu_output,
@@ -256,6 +305,29 @@ class Config:
             ridge_epochs=self.epochs if self.ridge_epochs is None else self.ridge_epochs,
             grow=grown_by_default if self.grow is None else self.grow,
         )
+
+    def _resolved_as_rival(self) -> Config:
+        weight = 1e-6 if self.method == "dladmm" else None  # section V of the paper
+        rate = LEARNING_RATES.get(self.method)
+        return dataclasses.replace(
+            self,
+            scaling=self._scaling(),
+            learning_rate=rate if self.learning_rate is None else self.learning_rate,
+            nu=weight if self.nu is None else self.nu,
+            rho=weight if self.rho is None else self.rho,
+            grow="off",
+        )
+
+    def _scaling(self) -> str:
+        is_file = Path(self.data).suffix != ""
+        return ("standard" if is_file else "global") if self.scaling is None else self.scaling
+
+    def handed_over(self, method: str) -> Config:
+        """The options with which another method goes on: those of some methods only are at their defaults."""
+        if method == self.method:
+            return self
+        defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.name in OPTIONS_OF}
+        return dataclasses.replace(self, **{**defaults, "grow": "off", "method": method})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], source: str | None = None) -> Self:
@@ -285,7 +357,8 @@ class Config:
         changes = []
         for field in dataclasses.fields(self):
             before, now = getattr(saved, field.name), getattr(self, field.name)
-            if before == now or field.name in free:
+            begins_anew = self.method != saved.method and field.name in OPTIONS_OF
+            if before == now or field.name in free or begins_anew:
                 continue
             both = f"{field.name} was {_shown(before)} and is now {_shown(now)}"
             if field.metadata["on_resume"] == "fixed":

@@ -20,7 +20,7 @@ from typing import Any
 
 from pdadmm.checkpoint.folder import LATEST, Folder
 from pdadmm.checkpoint.manifest import MANIFEST_FILE, Manifest, check_files, directory_name, read_manifest
-from pdadmm.config import Config, read_toml
+from pdadmm.config import OPTIONS_OF, Config, read_toml
 from pdadmm.errors import DamageError, PdadmmError, UserError
 from pdadmm.history import Row
 from pdadmm.model import load_model
@@ -213,7 +213,9 @@ def _compare_options(found: Inspection) -> None:
     """A file that lost its end still is TOML, but the run it describes is another one."""
     if found.config is None or found.newest is None or found.newest.manifest is None:
         return
-    lost = sorted(set(found.newest.manifest.config) - found.options)
+    before = found.newest.manifest.config
+    handed_over = before.get("method", "pdadmm") != found.config.method
+    lost = sorted(set(before) - found.options - (set(OPTIONS_OF) if handed_over else set()))
     if lost:
         found.problems.append(f"{found.path / CONFIG_FILE} has lost the option {lost[0]}")
         found.config = None

@@ -14,6 +14,7 @@ from pdadmm.math.activations import Activation
 from pdadmm.math.subproblems import linear
 
 FORWARD_ROWS = 4096
+BACKWARD_ROWS = 2048  # samples held at once where a backward pass follows: with all of them it takes half as long again
 
 
 @dataclass

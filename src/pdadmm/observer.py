@@ -11,7 +11,7 @@ from pdadmm.history import Row
 
 
 def _warn(note: str) -> None:
-    warnings.warn(note, PdadmmWarning, stacklevel=5)
+    warnings.warn(note, PdadmmWarning, stacklevel=6)
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """What a run will take, before any work: its memory, term by term, its disk, and its time.
 
-The three arrays a layer (p, z, q; a as well for the solvers that carry it) dominate. The rest is the data, the
-weights with the sums that the W-step needs, the tiles and scratch that layers share, the copy of the arrays that a
+The three arrays a layer (p, z, q; a as well for the solvers that carry it) dominate; dlADMM has z, q and a, and the
+gradient methods hold what a layer gives out for as many samples as they pass backward at once. The rest is the data,
+the weights with the sums that the W-step needs, the tiles and scratch that layers share, the copy of the arrays that a
 checkpoint is written from, and the program itself. With storage on the disk, all that has a row for each sample is in
 files; only what is left counts as memory.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 
 from pdadmm.checkpoint.saver import has_room
-from pdadmm.config import Config
+from pdadmm.config import LEARNING_RATES, OPTIONS_OF, Config
 from pdadmm.data import Dataset
 from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds, measure_rate
 from pdadmm.engine.estimate import estimate
@@ -27,7 +28,7 @@ from pdadmm.errors import UserError
 from pdadmm.machine import anonymous_memory, available_memory, format_bytes, resident_memory, usable_cores
 from pdadmm.math.solvers import get_solver
 from pdadmm.math.tiles import Tiling, default_tile_rows
-from pdadmm.network import FORWARD_ROWS
+from pdadmm.network import BACKWARD_ROWS, FORWARD_ROWS
 from pdadmm.storage import Disk, Storage
 
 LOOPBACK_BYTES_PER_SECOND = 2e9  # between two processes of one machine
@@ -77,7 +78,7 @@ def place(config: Config, shape: Shape) -> Placement:
     widths = (shape.features, *config.hidden, shape.outputs)
     if config.placement is not None:
         return parse_placement(config.placement, len(widths) - 1, config.workers)
-    model = CostModel(config.solver, -(-shape.samples // config.shards), widths)
+    model = CostModel(_cost_of(config), -(-shape.samples // config.shards), widths)
     return balance(layer_seconds(model, TYPICAL), config.workers)
 
 
@@ -91,11 +92,8 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     widths = (features, *config.hidden, outputs)
     rows, layers = samples + test_samples, list(pairwise(widths))
     is_disk, processes = config.storage == "disk", config.workers * config.shards
-    solver = get_solver(config, method_weights(config))
-    # p but of the first layer, whose p is the data; z; q but of the output layer; perhaps a.
-    arrays = item * samples * (3 * sum(config.hidden) + outputs)
-    arrays += item * samples * (sum(config.hidden) + outputs) if solver.carries_a else 0
-    scratch = item * samples * config.workers * max(solver.scratch_width(*layer) for layer in layers)
+    array_width, scratch_width = _sample_widths(config, widths)
+    arrays, scratch = item * samples * array_width, item * samples * config.workers * scratch_width
     wires = samples * _wire_bytes(config, shape, item)
     scaled = item * rows * features
     read = _bytes_read(config, shape, data) * config.shards * min(2, config.workers)
@@ -104,7 +102,7 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     plan = MemoryPlan(
         auxiliaries=arrays + wires if not is_disk else 0 if config.messages == "exact" else wires,
         data=read + rows * (16 + item) + (0 if is_disk else scaled),
-        weights=parameters,
+        weights=parameters * (4 if config.method in LEARNING_RATES else 1),  # a gradient and at most two moments
         work=item * processes * _work_items(config, shape) + (0 if is_disk else scratch),
         checkpoint=FILE_BUFFERS * processes if config.saves else 0,
         program=_program(is_disk, data) * (processes + (processes > 1)),  # and the one that starts them
@@ -113,6 +111,26 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     if is_disk or not config.saves:
         return plan
     return replace(plan, checkpoint=plan.checkpoint + _copy_bytes(plan, arrays + parameters))
+
+
+def _cost_of(config: Config) -> str:
+    """The name by which the cost model knows what is done."""
+    if config.method == "pdadmm":
+        return config.solver
+    return "gradient" if config.method in LEARNING_RATES else config.method
+
+
+def _sample_widths(config: Config, widths: tuple[int, ...]) -> tuple[int, int]:
+    """Numbers for each sample: those that are saved, and those of the scratch that layers share."""
+    hidden, outputs = sum(config.hidden), widths[-1]
+    if config.method in LEARNING_RATES:
+        return 0, 0
+    if config.method == "dladmm":  # z, q and a; at the output z, u and a
+        return 3 * (hidden + outputs), 2 * max(widths[1:])
+    solver = get_solver(config, method_weights(config))
+    scratch = max(solver.scratch_width(*layer) for layer in pairwise(widths))
+    # p but of the first layer, whose p is the data; z; q but of the output layer; perhaps a.
+    return 3 * hidden + outputs + (hidden + outputs if solver.carries_a else 0), scratch
 
 
 def _wire_bytes(config: Config, shape: Shape, item: int) -> int:
@@ -129,12 +147,18 @@ def _wire_bytes(config: Config, shape: Shape, item: int) -> int:
 def _work_items(config: Config, shape: Shape) -> int:
     """Numbers that a process needs to compute with, beside the arrays of all samples."""
     widths = (shape.features, *config.hidden, shape.outputs)
+    if config.method in LEARNING_RATES:
+        held = min(shape.samples, config.batch_size or shape.samples, BACKWARD_ROWS)
+        batch = (config.batch_size or 0) * shape.features
+        return (
+            held * (sum(config.hidden) + 2 * max(widths) + 4 * shape.outputs) + batch + 2 * FORWARD_ROWS * max(widths)
+        )
     tiling = Tiling(shape.samples, config.tile_rows or default_tile_rows(max(widths)), width=max(config.hidden))
     tiles = TILE_SLOTS * tiling.largest_tile * max(widths)
     forward = 2 * FORWARD_ROWS * max(widths)
     # Partial sums wait at each level of the tree; pᵀp and (z or e)ᵀp of every distinct shape are kept.
     shapes = {n_in * n_out for n_in, n_out in pairwise(widths)}
-    squares = {n * n for n in config.hidden} if config.solver == "exact" else set()
+    squares = {n * n for n in config.hidden} if _cost_of(config) == "exact" else set()
     sums = tiling.num_chunks.bit_length() * (sum(shapes) + sum(squares))
     # Of every window of samples, where there are several, each layer's sums are carried along.
     carried = sum(n_in * n_out + n_in * n_in for n_in, n_out in pairwise(widths)) * config.batches
@@ -171,7 +195,7 @@ def plan_time(config: Config, shape: Shape) -> Timeline:
         rate = measure_rate(max(config.hidden))
     finally:
         torch.set_num_threads(before)
-    model = CostModel(config.solver, -(-shape.samples // config.shards), widths)
+    model = CostModel(_cost_of(config), -(-shape.samples // config.shards), widths)
     return estimate(model, place(config, shape), rate, LOOPBACK_BYTES_PER_SECOND)
 
 
@@ -183,15 +207,22 @@ def check_room(config: Config, plan: MemoryPlan, storage: Storage, shape: Shape)
         return
     needed, free = short
     way = "use fewer samples or layers, narrower ones, or float32"
-    other = replace(config, storage="disk")
-    on_disk = plan_memory(other, shape)
-    fits = _short_of_memory(other, on_disk) is None and on_disk.disk <= Disk(Path(config.storage_dir or ".")).free()
-    if not storage.is_disk and torch.device(config.device).type == "cpu" and fits:
-        way += f"; or --storage disk, which keeps {format_bytes(on_disk.disk)} of it in files"
+    if not storage.is_disk and torch.device(config.device).type == "cpu" and (size := _size_on_disk(config, shape)):
+        way += f"; or --storage disk, which keeps {format_bytes(size)} of it in files"
     raise UserError(
         f"the run needs {format_bytes(needed)} more memory ({format_bytes(plan.auxiliaries)} of it for the "
         f"auxiliary arrays), but only {format_bytes(free)} are free; {way}"
     )
+
+
+def _size_on_disk(config: Config, shape: Shape) -> int | None:
+    """The bytes in files with which the run would fit, where its method can have them there and it would."""
+    if config.method not in OPTIONS_OF["storage"]:
+        return None
+    other = replace(config, storage="disk")
+    on_disk = plan_memory(other, shape)
+    has_room = on_disk.disk <= Disk(Path(config.storage_dir or ".")).free()
+    return on_disk.disk if has_room and _short_of_memory(other, on_disk) is None else None
 
 
 def _short_of_memory(config: Config, plan: MemoryPlan) -> tuple[int, int] | None:

@@ -20,25 +20,32 @@ from torch import Tensor
 from pdadmm import growth
 from pdadmm.checkpoint.manifest import Manifest
 from pdadmm.checkpoint.restore import SavedRun, Source, find_newest
-from pdadmm.config import Config, to_toml
+from pdadmm.config import LEARNING_RATES, Config, to_toml
 from pdadmm.data import Dataset, Part, Preprocessor, balanced_weights, check_dataset
-from pdadmm.engine.core import Engine
-from pdadmm.engine.placement import Placement
-from pdadmm.engine.problem import Problem, Samples, method_weights
+from pdadmm.engine.problem import Problem, Samples
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, UserError
 from pdadmm.machine import check_device, default_threads
 from pdadmm.math.activations import Activation, get_activation
-from pdadmm.math.lagrangian import Theory
 from pdadmm.math.losses import is_regression
 from pdadmm.math.tiles import Tiling
+from pdadmm.method import Ground, Method, saved_network
 from pdadmm.model import Model, load_model
 from pdadmm.network import Network, deepen
 from pdadmm.observer import Observer
 from pdadmm.plan import Shape, check_room, place, plan_memory
+from pdadmm.rivals.dladmm import DlAdmm
+from pdadmm.rivals.gradient import GradientDescent
 from pdadmm.session import Session
 from pdadmm.storage import Storage
 from pdadmm.version import __version__
+
+METHODS: dict[str, type[Method]] = {
+    "pdadmm": Session,
+    **dict.fromkeys(LEARNING_RATES, GradientDescent),
+    "dladmm": DlAdmm,
+}
+"""What trains by each method's name."""
 
 
 def holds_data(world: World) -> bool:
@@ -50,11 +57,14 @@ def holds_data(world: World) -> bool:
 class Prepared:
     """A session on this process, and what it stands on."""
 
-    session: Session
+    session: Method
     preprocessor: Preprocessor | None
+    num_samples: int
     fingerprint: str
     saved: SavedRun | None
     """What the session was resumed from."""
+    handed_over_from: str | None
+    """The method that wrote it, where that is another."""
 
 
 def prepare(
@@ -80,40 +90,32 @@ def prepare(
     if world.num_stages * world.num_shards == 1:
         check_room(config, plan_memory(config, shape, data), storage, shape)
     torch.set_num_threads(config.threads or default_threads())
-    theory = Theory(method_weights(config), activation.lipschitz)
-    if resume is None and (message := theory.warning()):
-        observer.on_note(message)
     problem = _problem(config, data, preprocessor, shape, world, storage)
-    ground = _Ground(config, shape, fingerprint, problem, theory, placement, world, observer)
-    saved = ground.find_saved(resume) if resume else None
-    if resume and saved is None:
+    ground = Ground(config, problem, shape.tests, activation, placement, world, observer)
+    past = _Past(ground, shape, fingerprint)
+    saved = past.find_saved(resume) if resume else None
+    if saved is not None:
+        session, handed_over_from = past.go_on(saved)
+        return Prepared(session, preprocessor, shape.samples, fingerprint, saved, handed_over_from)
+    if resume:
         observer.on_note("there is no checkpoint yet; the run begins anew")
-    session = ground.begin(source, activation) if saved is None else ground.go_on(saved)
-    if (reason := session.engine.why_not_compiled) is not None:
-        observer.on_warning(f"the element-wise work runs uncompiled, because torch.compile failed: {reason}")
-    return Prepared(session, preprocessor, fingerprint, saved)
+    start = deepen(source.network, config.hidden) if source else None
+    session = METHODS[config.method].begin(ground, start, 0)
+    return Prepared(session, preprocessor, shape.samples, fingerprint, None, None)
 
 
 @dataclass(frozen=True)
-class _Ground:
-    """All that a session is built on."""
+class _Past:
+    """What a run may go on from, and whether it is the same run."""
 
-    config: Config
+    ground: Ground
     shape: Shape
     fingerprint: str
-    problem: Problem
-    theory: Theory
-    placement: Placement
-    world: World
-    observer: Observer
 
-    def begin(self, source: Model | None, activation: Activation) -> Session:
-        """A session at its start."""
-        whole = [growth.Stage(0, tuple(range(len(self.config.hidden))))]
-        stages = whole if source else _stages(self.config, activation, self.observer)
-        engine = Engine(self.config, self.problem, stages[0].layers, self.world, self.placement)
-        engine.build(deepen(source.network, self.config.hidden) if source else None)
-        return Session(self.config, engine, self.problem, self.shape.tests, self.theory, stages)
+    @property
+    def config(self) -> Config:
+        """The options to go on with."""
+        return self.ground.config
 
     def find_saved(self, resume: Source) -> SavedRun | None:
         """The checkpoint to go on from, if there is one."""
@@ -125,9 +127,9 @@ class _Ground:
                 error.everywhere = True
                 raise
 
-        rows = Tiling(self.shape.samples, 1, self.world.shard, self.world.num_shards, max(self.config.hidden)).rows
-        device = torch.device(self.config.device)
-        return find_newest(self.world, resume, self.placement, rows, device, accept, self.observer.on_warning)
+        world, placement, warn = self.ground.world, self.ground.placement, self.ground.observer.on_warning
+        rows = Tiling(self.shape.samples, 1, world.shard, world.num_shards, max(self.config.hidden)).rows
+        return find_newest(world, resume, placement, rows, torch.device(self.config.device), accept, warn)
 
     def _check_same_run(self, saved: Manifest, allow_changes: bool) -> list[str]:
         """Refuse what would not be the same run; returns the changes that were allowed."""
@@ -150,22 +152,27 @@ class _Ground:
             raise UserError(f"{others[0]}; give --allow-changes if that is meant")
         return changes + others
 
-    def go_on(self, saved: SavedRun) -> Session:
-        """A session that goes on from a checkpoint."""
-        progress, epoch, epochs = saved.manifest.progress, saved.manifest.epoch, self.config.epochs
-        stages = [growth.Stage(begins, tuple(layers)) for begins, layers in progress.stages]
+    def go_on(self, saved: SavedRun) -> tuple[Method, str | None]:
+        """A session that goes on from a checkpoint, and the method that wrote it if that is another."""
+        epoch, epochs, method = saved.manifest.epoch, self.config.epochs, self.config.method
         if epoch > epochs:
             raise UserError(f"the run already has {epoch} epochs; raise --epochs, which is {epochs}")
-        if stages and stages[-1].epoch >= epochs:
-            raise UserError(f"epochs must be more than {stages[-1].epoch}, where the network grows last; got {epochs}")
-        engine = Engine(self.config, self.problem, progress.layers[:-1], self.world, self.placement)
-        engine.restore(saved, progress.fresh_outputs)
-        session = Session(self.config, engine, self.problem, self.shape.tests, self.theory, stages)
-        changes = self._check_same_run(saved.manifest, allow_changes=True)
+        changes, note = self._check_same_run(saved.manifest, allow_changes=True), self.ground.observer.on_note
+        before = saved.manifest.config.get("method", "pdadmm")
+        if before == method:
+            for change in changes:
+                note(f"{change}; a new certificate begins" if method == "pdadmm" else change)
+            return METHODS[method].go_on(self.ground, saved, bool(changes)), None
+        if epoch == epochs:
+            raise UserError(f"the run already has {epoch} epochs, so none is left for {method}; raise --epochs")
         for change in changes:
-            self.observer.on_note(f"{change}; a new certificate begins")
-        session.resume(saved.manifest, bool(changes))
-        return session
+            if not change.startswith("method was"):
+                note(change)
+        start = deepen(saved_network(self.ground, saved), self.config.hidden)  # it may still have been growing
+        session = METHODS[method].begin(self.ground, start, epoch)
+        kept = f"{method} takes over from {before} after epoch {epoch}; weights and history are kept"
+        note(f"{kept}; {session.begins_anew}")
+        return session, before
 
 
 def _check_progress(saved: Manifest, output: int) -> None:
@@ -287,17 +294,6 @@ def _sample_weights(config: Config, preprocessor: Preprocessor, part: Part) -> T
             raise UserError(f"class_weight balanced needs classes; the loss is {config.loss}")
         weight = weight * balanced_weights(preprocessor.targets(part.y), preprocessor.num_outputs)
     return torch.from_numpy(weight)
-
-
-def _stages(config: Config, activation: Activation, observer: Observer) -> list[growth.Stage]:
-    """The growth schedule, or one stage where the network cannot grow."""
-    assert config.grow is not None
-    schedule = growth.parse_schedule(config.grow, len(config.hidden), config.epochs)
-    reason = growth.why_not(config.hidden, config.activation, activation.idempotent)
-    if config.grow != "off" and reason is not None:
-        observer.on_note(f"the network starts whole instead of growing: {reason}")
-        schedule = [(0, len(config.hidden))]
-    return growth.stages(config.hidden, schedule)
 
 
 def _source(config: Config, activation: Activation, observer: Observer) -> Model:

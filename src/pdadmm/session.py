@@ -1,20 +1,27 @@
-"""A prepared run: what one epoch does, and what is kept from one epoch to the next."""
+"""The paper's method under way: what one epoch does, and what is kept from one epoch to the next."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from torch import Tensor
 
 from pdadmm import growth
 from pdadmm.checkpoint.manifest import Manifest, Progress
+from pdadmm.checkpoint.restore import SavedRun
 from pdadmm.config import Config
-from pdadmm.engine.core import Engine
-from pdadmm.engine.problem import Problem
-from pdadmm.errors import DivergenceError
+from pdadmm.engine.core import Engine, Usage
+from pdadmm.engine.problem import Problem, method_weights
+from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import Row
 from pdadmm.math.lagrangian import TOLERANCE, LayerReport, Theory, certain_drop, objective
 from pdadmm.math.losses import is_regression
+from pdadmm.method import Ground
+from pdadmm.network import Network
 
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
 
@@ -24,6 +31,10 @@ DIVERGENCE_ADVICE = "scale the features (--scaling standard), raise --damping or
 @dataclass
 class Session:
     """An engine with its data, and the state of the schedule and of the certificate."""
+
+    begins_anew: ClassVar[str] = (
+        "p, z and q come from a forward pass, the network does not grow, and a new certificate begins"
+    )
 
     config: Config
     engine: Engine
@@ -37,7 +48,58 @@ class Session:
     layers: int = 0
     converged: bool = False
 
-    def iterate(self, epoch: int) -> tuple[Row, list[LayerReport]]:
+    @classmethod
+    def begin(cls, ground: Ground, start: Network | None, after: int) -> Self:
+        """With weights that are drawn, or those of `start` and no growth."""
+        config = ground.config
+        stages = [growth.Stage(after, tuple(range(len(config.hidden))))] if start else _stages(ground)
+        session = cls._on(ground, stages, stages[0].layers)
+        if message := session.theory.warning():
+            ground.observer.on_note(message)
+        session.engine.build(start)
+        session.epoch = after
+        return session
+
+    @classmethod
+    def go_on(cls, ground: Ground, saved: SavedRun, changed: bool) -> Self:
+        """From a checkpoint."""
+        progress, epochs = saved.manifest.progress, ground.config.epochs
+        stages = [growth.Stage(begins, tuple(layers)) for begins, layers in progress.stages]
+        if stages and stages[-1].epoch >= epochs:
+            raise UserError(f"epochs must be more than {stages[-1].epoch}, where the network grows last; got {epochs}")
+        session = cls._on(ground, stages, progress.layers[:-1])
+        session.engine.restore(saved, progress.fresh_outputs)
+        session.resume(saved.manifest, changed)
+        return session
+
+    @classmethod
+    def _on(cls, ground: Ground, stages: list[growth.Stage], layers: Sequence[int]) -> Self:
+        config, problem = ground.config, ground.problem
+        engine = Engine(config, problem, layers, ground.world, ground.placement)
+        if (reason := engine.why_not_compiled) is not None:
+            ground.observer.on_warning(f"the element-wise work runs uncompiled, because torch.compile failed: {reason}")
+        theory = Theory(method_weights(config), ground.activation.lipschitz)
+        return cls(config, engine, problem, ground.num_test, theory, stages)
+
+    @property
+    def rows(self) -> slice:
+        """The samples of this process among all."""
+        return self.engine.tiling.rows
+
+    def saved_state(self) -> dict[int, dict[str, Tensor]]:
+        """All that this process must save of its layers."""
+        return self.engine.saved_state()
+
+    def network(self) -> Network:
+        """The whole network, on every process, once nothing is under way."""
+        self.engine.finish()
+        return self.engine.network()
+
+    def usage(self) -> list[Usage]:
+        """What every process did in the iterations so far."""
+        return self.engine.usage()
+
+    def iterate(self, epoch: int) -> Row:
         """Grow if it is time, iterate once, and make the row."""
         ridge, grown, weights = self.ridge(epoch), self._grow(epoch), self.theory.weights
         began = time.perf_counter()
@@ -54,7 +116,8 @@ class Session:
         factor = self.ridge(epoch + 1) / ridge if ridge else 1.0
         self.objective = value - (1 - factor) * sum(report.ridge for report in reports)
         self.epoch = epoch
-        return row, reports
+        self._check_converged(reports)
+        return row
 
     def progress(self) -> Progress:
         """All that a checkpoint must hold besides the layers."""
@@ -126,7 +189,7 @@ class Session:
             return first * (1 - progress)
         return float(first * (final / first) ** progress)
 
-    def check_converged(self, reports: list[LayerReport]) -> None:
+    def _check_converged(self, reports: list[LayerReport]) -> None:
         """Whether residual and change of q are below the tolerance, relative to q."""
         if not self.config.tolerance or self.stages:
             return
@@ -141,7 +204,7 @@ class Session:
         if not self.stages or self.stages[0].epoch > epoch - 1:
             return grown
         stage = self.stages.pop(0)
-        if epoch > 1:
+        if self.layers:
             grown = len(stage.layers) - self.layers
             self.engine.grow(stage.layers)
         self.layers = len(stage.layers)
@@ -155,3 +218,15 @@ class Session:
         troubled = next((i for i, r in enumerate(reports, start=1) if not math.isfinite(r.objective(weights))), 0)
         what = f"{found[1]} of layer {found[0]}" if found else f"a product or sum of layer {troubled}"
         return f"{what} became NaN, infinite or too large in epoch {epoch}; {DIVERGENCE_ADVICE}"
+
+
+def _stages(ground: Ground) -> list[growth.Stage]:
+    """The growth schedule, or one stage where the network cannot grow."""
+    config, activation = ground.config, ground.activation
+    assert config.grow is not None
+    schedule = growth.parse_schedule(config.grow, len(config.hidden), config.epochs)
+    reason = growth.why_not(config.hidden, config.activation, activation.idempotent)
+    if config.grow != "off" and reason is not None:
+        ground.observer.on_note(f"the network starts whole instead of growing: {reason}")
+        schedule = [(0, len(config.hidden))]
+    return growth.stages(config.hidden, schedule)

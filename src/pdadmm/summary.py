@@ -23,13 +23,14 @@ def summarise(result: Result, data: Dataset) -> dict[str, Any]:
     last, history = result.history[-1], result.history
     return {
         "status": result.status,
+        "method": result.config.method,
         "advice": result.advice,
         "epochs": last["epoch"],
         "seconds": sum(row["seconds"] for row in history),
         "scores": {name: last[name] for name in last if name.endswith(("_accuracy", "_r2"))},
         "objective": last["objective"],
-        "residual": last["residual"],
-        "uncertified_epochs": [row["epoch"] for row in history if not row["certified"]],
+        "residual": last.get("residual"),
+        "uncertified_epochs": [row["epoch"] for row in history if not row.get("certified", True)],
         "data": {
             "name": data.name,
             "train_samples": len(data.train.X),

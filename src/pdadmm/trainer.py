@@ -110,8 +110,7 @@ def train_in(
         status = _loop(world, prepared, history, observer, keeper)
     except DivergenceError as error:
         raise _with_way_back(error, keeper) from None
-    session.engine.finish()
-    network, usage = session.engine.network(), session.engine.usage()
+    network, usage = session.network(), session.usage()
     cost = total_cost(world, keeper.saver.cost) if keeper else None
     if world.stage or world.shard:
         return None
@@ -124,21 +123,22 @@ def train_in(
 def _loop(world: World, prepared: Prepared, history: list[Row], observer: Observer, keeper: Keeper | None) -> str:
     """Iterate to the end; returns why it ended."""
     session, status = prepared.session, "completed"
-    epochs, tiling = session.config.epochs, session.engine.tiling
+    first, epochs = session.epoch + 1, session.config.epochs
 
     def snapshot() -> Snapshot:
-        state, progress = session.engine.saved_state(), session.progress()
-        return Snapshot(session.epoch, progress, state, tiling.rows, prepared.fingerprint, tiling.num_samples)
+        state, progress = session.saved_state(), session.progress()
+        return Snapshot(session.epoch, progress, state, session.rows, prepared.fingerprint, prepared.num_samples)
 
     if session.converged:
         return "converged"
-    for epoch in range(session.epoch + 1, epochs + 1):
-        row, reports = session.iterate(epoch)
+    for epoch in range(first, epochs + 1):
+        row = session.iterate(epoch)
+        if epoch == first and prepared.handed_over_from is not None:
+            row["handed_over_from"] = prepared.handed_over_from
         is_first = world.stage == world.shard == 0
         due = keeper is not None and is_first and keeper.is_due(epoch)
         writing = keeper is not None and keeper.saver.is_writing
         should_stop, due, writing = _anywhere(world, observer.should_stop(), due, writing)
-        session.check_converged(reports)
         if session.converged:
             status = "converged"
         elif should_stop:

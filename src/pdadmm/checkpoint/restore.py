@@ -17,13 +17,12 @@ from torch import Tensor
 from pdadmm.checkpoint.files import read_rows
 from pdadmm.checkpoint.folder import Folder
 from pdadmm.checkpoint.manifest import FileEntry, HistoryMark, Manifest, check_files, read_manifest
-from pdadmm.engine.layers import SAMPLE_VARIABLES, Shapes
+from pdadmm.engine.layers import ROW_VARIABLES, Shapes
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, UserError
 from pdadmm.storage import Storage
 
-_ROW_WISE = (*SAMPLE_VARIABLES, "message")
 _PIECE = 16 * 2**20  # bytes read at a time
 
 
@@ -39,18 +38,18 @@ class SavedRun:
     def layer(self, layer: int, shapes: Shapes, storage: Storage) -> dict[str, Tensor]:
         """These variables of a layer, for this process's rows."""
         return {
-            name: self._rows(layer, name, shape, storage) if name in _ROW_WISE else self._whole(layer, name, shape)
+            name: self._rows(layer, name, shape, storage) if name in ROW_VARIABLES else self._whole(layer, name, shape)
             for name, shape in shapes.items()
         }
 
     def extra(self, layer: int, name: str) -> Tensor | None:
         """Something saved with a layer, or None if it was not."""
         entries = _entries(self.manifest, layer, self.rows)
-        parts = [self._part(entry, name, self._rows_of(entry) if name in _ROW_WISE else None) for entry in entries]
+        parts = [self._part(entry, name, self._rows_of(entry) if name in ROW_VARIABLES else None) for entry in entries]
         found = [part for part in parts if part is not None]
         if len(found) < len(parts):
             return None
-        return torch.cat(found) if name in _ROW_WISE else found[0]
+        return torch.cat(found) if name in ROW_VARIABLES else found[0]
 
     def _rows(self, layer: int, name: str, shape: tuple[int, ...], storage: Storage) -> Tensor:
         """An array of samples, read file by file and a few rows at a time."""

@@ -30,14 +30,13 @@ from torch import Tensor
 from pdadmm.checkpoint.files import reads_back, write_tensors
 from pdadmm.checkpoint.folder import Folder
 from pdadmm.checkpoint.manifest import FileEntry, HistoryMark, Manifest
-from pdadmm.engine.layers import SAMPLE_VARIABLES
+from pdadmm.engine.layers import ROW_VARIABLES
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, StorageError
 from pdadmm.machine import available_memory
 
 _DISK_SPARE = 2**20  # bytes left for the history and the manifest
 _SPARE = 0.5  # of the free memory is left alone when arrays are copied
-_COPIED = (*SAMPLE_VARIABLES, "message")  # these change in place; W, b and the generator's state do not
 
 Layer = dict[str, Tensor]
 
@@ -112,8 +111,10 @@ class Saver:
             self.cost.blocked_seconds += seconds
 
     def _copied(self, layers: dict[int, Layer]) -> dict[int, Layer] | None:
-        """The arrays as they are now, if there is room for them."""
-        arrays = {(n, name): array for n, layer in layers.items() for name, array in layer.items() if name in _COPIED}
+        """The arrays as they are now, if there is room for them; what else is saved does not change in place."""
+        arrays = {
+            (n, name): array for n, layer in layers.items() for name, array in layer.items() if name in ROW_VARIABLES
+        }
         # The memory of one copy serves the next: copying into fresh memory takes ten times as long.
         fitting = {key: copy for key, copy in self._copies.items() if key in arrays and copy.shape == arrays[key].shape}
         new = {key: array for key, array in arrays.items() if key not in fitting}

@@ -164,6 +164,7 @@ def _mapping(found: Inspection, way: _Way) -> dict[str, Any]:
         "data": config.data if config else None,
         "hidden": format_hidden(config.hidden) if config else None,
         "activation": config.activation if config else None,
+        "method": config.method if config else None,
         "workers": config.workers if config else None,
         "shards": config.shards if config else None,
         "checkpoints": [
@@ -196,7 +197,7 @@ def _lines(found: Inspection, way: _Way) -> list[str]:
         shards = f" on each of {config.shards} shards" if config.shards > 1 else ""
         entries += [
             ("data", [config.data]),
-            ("network", [f"hidden {format_hidden(config.hidden)}, {config.activation}, solver {config.solver}"]),
+            ("network", [f"hidden {format_hidden(config.hidden)}, {config.activation}, {_method(config)}"]),
             ("workers", [f"{config.workers}{shards}"]),
         ]
     entries += [
@@ -210,6 +211,10 @@ def _lines(found: Inspection, way: _Way) -> list[str]:
         ("continue", [line for line in (way.command, way.text) if line]),
     ]
     return [f"{name if not index else '':<12} {line}" for name, lines in entries for index, line in enumerate(lines)]
+
+
+def _method(config: Config) -> str:
+    return f"solver {config.solver}" if config.method == "pdadmm" else f"method {config.method}"
 
 
 def _epoch_line(found: Inspection) -> str:

@@ -80,7 +80,9 @@ class Progress:
         row = self._seen
         names = [name for name in ("test_accuracy", "train_accuracy", "test_r2", "train_r2") if name in row]
         parts = [f"{name.replace('_accuracy', '').replace('_', ' ')} {row[name]:.4f}" for name in names]
-        parts += [f"objective {row['objective']:.4g}", f"residual {row['residual']:.3g}", f"layers {row['layers']}"]
+        parts.append(f"objective {row['objective']:.4g}")
+        parts += [f"residual {row['residual']:.3g}"] if "residual" in row else []
+        parts.append(f"layers {row['layers']}")
         return "  ".join(parts)
 
 

@@ -16,6 +16,7 @@ from pdadmm.engine.schedule import Step
 
 # Array passes of the element-wise work of a phase, each a read or a write of one array of the layer's output.
 _PASSES = {"p": 8, "W": 0, "z": 26}
+_RIVALS_PASSES = {"gradient": {"p": 4, "W": 0, "z": 4}, "dladmm": {"p": 24, "W": 0, "z": 50}}
 _ITEM = 4
 
 
@@ -43,7 +44,7 @@ class Rate:
 class CostModel:
     """The work of each step of a network, for `samples` rows a worker."""
 
-    solver: str
+    solver: str  # or what a rival costs: "gradient", "dladmm"
     samples: int
     widths: tuple[int, ...]  # features, hidden widths, outputs
 
@@ -59,9 +60,12 @@ class CostModel:
                 "z": product,
             },
             "linearized": {"p": product if is_input else 3 * product, "W": product, "z": 0.0},
-        }[self.solver if self.solver == "exact" else "linearized"][step.action]
+            "gradient": {"p": 0.0 if is_input else product, "W": product, "z": product},
+            "dladmm": {"p": 0.0 if is_input else 4 * product, "W": 4 * product, "z": 0.0},
+        }[{"backtracking": "linearized"}.get(self.solver, self.solver)][step.action]
         width = n_in if step.action == "p" else n_out
-        passes = 2 if is_input and step.action == "p" else _PASSES[step.action]
+        known = _RIVALS_PASSES.get(self.solver, _PASSES)
+        passes = 2 if is_input and step.action == "p" else known[step.action]
         return Work(flops, float(_ITEM * self.samples * width * passes))
 
     def layer(self, layer: int) -> Work:

@@ -32,6 +32,9 @@ from pdadmm.storage import Storage
 SAMPLE_VARIABLES = ("p", "z", "q", "a")
 """Variables with a row for each sample; they change in place."""
 
+ROW_VARIABLES = (*SAMPLE_VARIABLES, "u", "message")
+"""All that is saved with a row for each sample, by whatever method."""
+
 WEIGHT_VARIABLES = ("W", "b")
 """Variables that every shard has alike; an iteration replaces them and changes none."""
 

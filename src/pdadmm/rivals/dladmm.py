@@ -1,0 +1,298 @@
+"""dlADMM: Wang, Yu, Chen and Zhao, "ADMM for efficient deep learning with global convergence", KDD 2019.
+
+One multiplier, for the output layer alone; every other equation of the network is a penalty. With q_l the output of
+layer l (the a_l of that paper), a_l = q_{l-1} W_lᵀ + b_l and q_0 = x, in the letters that this project uses throughout:
+
+    L_rho = R(z_L; y) + mu/2 Σ_l |W_l|² + nu/2 Σ_{l<L} (|z_l - a_l|² + |q_l - f(z_l)|²)
+            + <u, z_L - a_L> + rho/2 |z_L - a_L|²
+
+An iteration visits every layer twice, one after the other, each step with the newest values of all others:
+
+    backward    l = L … 1      q_l   z_l   b_l   W_l          (no q_L)
+    forward     l = 1 … L      W_l   b_l   z_l   q_l
+    then        u += rho (z_L - a_L)
+
+W and q take a gradient step whose length is the least that the quadratic bound allows, known in closed form because the
+subproblem is quadratic (docs/method.md): one a neuron for W, one a sample for q. The paper searches for one a layer by
+doubling; at its start of 1, far above what nu = 1e-6 needs, its steps are much shorter. b is the mean residual and z
+the global minimiser, without a proximal term; z_L is the prox of the risk, shifted by u.
+
+a is carried along, so that a sweep costs four products a layer. What a step of W adds to a is applied tile by tile
+where a is needed next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pdadmm.checkpoint.restore import SavedRun
+from pdadmm.history import Row
+from pdadmm.math.subproblems import linear, tau_minimum, theta_minimum
+from pdadmm.math.tiles import (
+    SUM_ROWS,
+    Chunk,
+    Tiling,
+    TreeSum,
+    Workspace,
+    default_tile_rows,
+    row_norms,
+    sum_of_rows,
+    within,
+)
+from pdadmm.rivals.rival import Rival
+
+_FIT, _GAP, _RISK, _COUPLING = range(4)
+
+
+@dataclass
+class _Layer:
+    """The arrays of a layer; the output layer has no q."""
+
+    z: Tensor
+    a: Tensor
+    q: Tensor | None
+
+
+@dataclass
+class _Pending:
+    """A layer's a is still to change by step times the products plus shift."""
+
+    layer: int
+    step: Tensor
+    shift: Tensor
+
+
+class DlAdmm(Rival):
+    """All layers of one process, visited backward and forward."""
+
+    begins_anew = "z and the layers' outputs come from a forward pass, and the multiplier is 0"
+    divergence_advice = "scale the features (--scaling standard), change --nu and --rho, or use --dtype float64"
+
+    def build(self, drawn: bool) -> None:
+        """A forward pass; z_L knows the targets where the weights know nothing."""
+        self._prepare()
+        self._layers: list[_Layer] = []
+        before = self.x
+        for index, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
+            a, z = self._array(len(b)), self._array(len(b))
+            q = None if index == self._output else self._array(len(b))
+            for rows in self._ws.tiling.tiles():
+                z[rows] = linear(before[rows], W, b, a[rows])
+                if q is not None:
+                    self.activation.forward(z[rows], q[rows])
+                elif drawn:
+                    z[rows] = self.loss.initial(a[rows], self.y[rows])
+            self._layers.append(_Layer(z, a, q))
+            before = before if q is None else q
+        self._u = self._array(len(self.biases[-1])).zero_()
+
+    def restore(self, saved: SavedRun) -> None:
+        """The arrays as they were."""
+        self._prepare()
+        self._layers = []
+        storage, rows = self.problem.storage, self.problem.num_samples
+        for index, b in enumerate(self.biases):
+            names = ("z", "a", "u") if index == self._output else ("z", "a", "q")
+            found = saved.layer(index, dict.fromkeys(names, (rows, len(b))), storage)
+            self._layers.append(_Layer(found["z"], found["a"], found.get("q")))
+        self._u = found["u"]
+
+    def layer_state(self, layer: int) -> dict[str, Tensor]:
+        """W and b are replaced by every step, so they are not copied."""
+        state = self._layers[layer]
+        last = {"u": self._u} if state.q is None else {"q": state.q}
+        return {"W": self.weights[layer], "b": self.biases[layer], "z": state.z, "a": state.a, **last}
+
+    def _prepare(self) -> None:
+        config, problem = self.config, self.problem
+        assert config.nu is not None
+        assert config.rho is not None
+        self._nu, self._rho = config.nu, config.rho
+        self._output = len(config.hidden)
+        widths = (problem.num_features, *config.hidden, problem.num_outputs)
+        tile_rows = config.tile_rows or default_tile_rows(max(widths))
+        tiling = Tiling(problem.num_samples, tile_rows, width=max(config.hidden))
+        self._ws = Workspace(tiling, max(widths), 0, problem.dtype, problem.device)
+        self._scratch = [self._array(max(widths[1:])).view(-1) for _ in range(2)]
+        self._pending: _Pending | None = None
+
+    def _array(self, width: int) -> Tensor:
+        return torch.empty(self.problem.num_samples, width, dtype=self.problem.dtype, device=self.problem.device)
+
+    # --- an iteration
+
+    def run_epoch(self, epoch: int) -> Row:
+        """Backward, forward, u; L_rho and the residual after it."""
+        depth = len(self._layers)
+        for index in reversed(range(depth)):
+            self._visit_backward(index)
+        measured = torch.zeros(4, dtype=torch.float64)
+        penalties = 0.0
+        for index in range(depth):
+            measured = self._visit_forward(index)
+            if index != self._output:
+                penalties += float(measured[_FIT] + measured[_GAP])
+        residual = float(measured[_FIT])
+        squares = sum(float(W.double().square().sum()) for W in self.weights) if self.config.l2 else 0.0
+        objective = float(measured[_RISK]) + self.config.l2 / 2 * squares + self._nu / 2 * penalties
+        objective += float(measured[_COUPLING]) + self._rho / 2 * residual
+        return {"objective": objective, "residual": residual**0.5}
+
+    def _visit_backward(self, index: int) -> None:
+        for chunk in self._chunks(index):
+            for rows in chunk.tiles:
+                if index != self._output:
+                    self._settle(index + 1, rows)
+                    self._q_step(index, rows)
+                self._z_step(index, rows)
+            self._add_sums(index, chunk)
+        self._weight_step(index, bias_first=True)
+
+    def _visit_forward(self, index: int) -> Tensor:
+        for chunk in self._chunks(index):
+            for rows in chunk.tiles:
+                self._settle(index, rows)
+            self._add_sums(index, chunk)
+        self._pending = None
+        self._weight_step(index, bias_first=False)
+        total = self._ws.sum("measured", 4, dtype=torch.float64)
+        for chunk in self._chunks(index):
+            values = self._ws.row_values(4, chunk.rows.stop - chunk.rows.start)
+            for rows in chunk.tiles:
+                self._settle(index, rows)
+                self._z_step(index, rows)
+                if index == self._output:
+                    self._u_step(rows)
+                else:
+                    self._q_step(index, rows)
+                self._measure(index, rows, values[:, within(rows, chunk)])
+            total.add(torch.cat([sum_of_rows(values[:2], squared=True), sum_of_rows(values[2:])]))
+            total.close_chunk()
+        self._pending = None
+        return total.take().clone()
+
+    def _chunks(self, index: int) -> list[Chunk]:
+        """The prox of the risk stops tile by tile, so its bits must not depend on this machine's tiles."""
+        return list(self._ws.chunks(SUM_ROWS if index == self._output else None))
+
+    # --- the steps, on a tile
+
+    def _residual(self, index: int, rows: slice) -> Tensor:
+        """r = z_l - a_l, at the output + u/rho: the term of the layer is its weight times |r|²/2."""
+        layer = self._layers[index]
+        r = torch.sub(layer.z[rows], layer.a[rows], out=self._ws.tile(0, *layer.z[rows].shape))
+        return r.add_(self._u[rows], alpha=1 / self._rho) if index == self._output else r
+
+    def _q_step(self, index: int, rows: slice) -> None:
+        """q -= g/tau with g = q - f(z) - kappa r W of the layer after, all divided by nu; a after it moves along."""
+        layer, after, W = self._layers[index], self._layers[index + 1], self.weights[index + 1]
+        assert layer.q is not None
+        kappa = self._term(index + 1) / self._nu
+        r = self._residual(index + 1, rows)
+        f = self.activation.forward(layer.z[rows], self._ws.tile(1, *layer.z[rows].shape))
+        g = torch.sub(layer.q[rows], f, out=f).addmm_(r, W, alpha=-kappa)
+        gW = torch.mm(g, W.t(), out=r)
+        step = -1 / tau_minimum(_row_squares(g), _row_squares(gW), kappa, 1.0)
+        layer.q[rows].addcmul_(g, step)
+        after.a[rows].addcmul_(gW, step)
+
+    def _z_step(self, index: int, rows: slice) -> None:
+        """z = argmin (z - a)² + (q - f(z))², or the prox of the risk at a - u/rho."""
+        layer = self._layers[index]
+        z, a = layer.z[rows], layer.a[rows]
+        if layer.q is not None:
+            z.copy_(self.activation.z_step(a, layer.q[rows], z, 0.0, self._ws.tile(0, *z.shape)))
+            return
+        centre = torch.sub(a, self._u[rows], alpha=1 / self._rho)
+        z.copy_(self.loss.prox(centre, self.y[rows], self.sample_weight[rows], z, self._rho).z)
+
+    def _u_step(self, rows: slice) -> None:
+        layer = self._layers[self._output]
+        self._u[rows].add_(layer.z[rows], alpha=self._rho).sub_(layer.a[rows], alpha=self._rho)
+
+    def _measure(self, index: int, rows: slice, values: Tensor) -> None:
+        layer = self._layers[index]
+        z, a = layer.z[rows], layer.a[rows]
+        difference = torch.sub(z, a, out=self._ws.tile(0, *z.shape))
+        row_norms(difference, values[_FIT])
+        if layer.q is None:
+            values[_RISK] = self.loss.value(z, self.y[rows], self.sample_weight[rows])
+            torch.sum(difference.mul_(self._u[rows]), 1, out=values[_COUPLING])
+            return
+        f = self.activation.forward(z, difference)
+        row_norms(f.sub_(layer.q[rows]), values[_GAP])
+
+    # --- W and b, from sums over all samples
+
+    def _term(self, index: int) -> float:
+        """The weight of a layer's equation."""
+        return self._rho if index == self._output else self._nu
+
+    def _before(self, index: int) -> Tensor:
+        """What a layer takes in."""
+        q = self._layers[index - 1].q if index else self.x
+        assert q is not None
+        return q
+
+    def _view(self, scratch: int, width: int) -> Tensor:
+        return self._scratch[scratch][: self.problem.num_samples * width].view(-1, width)
+
+    def _add_sums(self, index: int, chunk: Chunk) -> None:
+        """rᵀq, Σr and Σq of a chunk."""
+        q, (n_out, n_in) = self._before(index), self.weights[index].shape
+        residuals = self._view(0, n_out)
+        for rows in chunk.tiles:
+            residuals[rows] = self._residual(index, rows)
+        r = residuals[chunk.rows]
+        cross, r_sum, q_sum = self._sums(n_out, n_in)
+        cross.add_product(r, q[chunk.rows])
+        r_sum.add(r.sum(0))
+        q_sum.add(q[chunk.rows].sum(0))
+        for one in (cross, r_sum, q_sum):
+            one.close_chunk()
+
+    def _weight_step(self, index: int, bias_first: bool) -> None:
+        """W -= G/theta with G = -rᵀq + mu/k W, all divided by the layer's weight k, and b += mean(r).
+
+        Whichever is second sees what the first has changed in r.
+        """
+        W, count, kept = self.weights[index], self.problem.num_samples, self.config.l2 / self._term(index)
+        cross, r_sum, q_sum = (one.take() for one in self._sums(*W.shape))
+        r_mean, q_mean = r_sum / count, q_sum / count
+        if bias_first:
+            cross.addr_(r_mean, q_mean, alpha=-count)
+        G = cross.neg_().add_(W, alpha=kept)
+        theta = theta_minimum(G.square().sum(1), self._squares_of_products(index, G), 1.0, kept)
+        shift = r_mean if bias_first else r_mean + (G @ q_mean) / theta
+        self.weights[index] = W - G / theta[:, None]
+        self.biases[index] = self.biases[index] + shift
+        self._pending = _Pending(index, -1 / theta, shift)
+
+    def _squares_of_products(self, index: int, G: Tensor) -> Tensor:
+        """q Gᵀ into a scratch array; returns its squared column norms."""
+        q, products, squares = self._before(index), self._view(1, len(G)), self._ws.sum("squares", len(G))
+        for chunk in self._ws.chunks(SUM_ROWS):
+            torch.mm(q[chunk.rows], G.t(), out=products[chunk.rows])
+            for rows in chunk.tiles:
+                squares.add(torch.square(products[rows], out=self._ws.tile(1, *products[rows].shape)).sum(0))
+            squares.close_chunk()
+        return squares.take()
+
+    def _settle(self, index: int, rows: slice) -> None:
+        """Bring a of a layer up to date with its last step of W and b."""
+        pending = self._pending
+        if pending is not None and pending.layer == index:
+            a = self._layers[index].a[rows]
+            a.addcmul_(self._view(1, a.shape[1])[rows], pending.step).add_(pending.shift)
+
+    def _sums(self, n_out: int, n_in: int) -> tuple[TreeSum, TreeSum, TreeSum]:
+        return self._ws.sum("cross", n_out, n_in), self._ws.sum("r", n_out), self._ws.sum("q", n_in)
+
+
+def _row_squares(rows: Tensor) -> Tensor:
+    """|row|² of each row, as a column."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return norms.square_()
