@@ -107,10 +107,10 @@ class Config:
     )
     damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
     ridge: float | None = _option(
-        None, "method", "ridge on W at the start, in the same unit (default: 0.03 with exact, else 0)"
+        None, "method", "ridge on W at the start, in the same unit (default: 0.1 with exact, else 0)"
     )
     ridge_final: float | None = _option(
-        None, "method", "ridge at the end; it falls geometrically (default: a thirtieth of the first)"
+        None, "method", "ridge at the end; it falls geometrically (default: 3 by the number of samples)"
     )
     ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
     l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
@@ -289,7 +289,6 @@ class Config:
         exact = self.solver == "exact"
         nu = 1e-2 if self.nu is None else self.nu
         grown_by_default = "auto" if exact else "off"
-        ridge = (0.03 if exact else 0.0) if self.ridge is None else self.ridge
         return dataclasses.replace(
             self,
             scaling=self._scaling(),
@@ -300,8 +299,7 @@ class Config:
             p_relax=(1.3 if exact else 1.0) if self.p_relax is None else self.p_relax,
             w_relax=(1.8 if exact else 1.0) if self.w_relax is None else self.w_relax,
             init_output=("regression" if exact else "random") if self.init_output is None else self.init_output,
-            ridge=ridge,
-            ridge_final=ridge / 30 if self.ridge_final is None else self.ridge_final,
+            ridge=(0.1 if exact else 0.0) if self.ridge is None else self.ridge,
             ridge_epochs=self.epochs if self.ridge_epochs is None else self.ridge_epochs,
             grow=grown_by_default if self.grow is None else self.grow,
         )

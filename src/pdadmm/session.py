@@ -23,6 +23,7 @@ from pdadmm.math.losses import is_regression
 from pdadmm.method import Ground
 from pdadmm.network import Network
 
+RIDGE_PER_SAMPLE = 3.0  # the last ridge times the number of samples: the more samples, the less to guard against
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
 
 DIVERGENCE_ADVICE = "scale the features (--scaling standard), raise --damping or --rho, or use --dtype float64"
@@ -182,8 +183,9 @@ class Session:
         """lambda of an epoch: geometric from its first to its last value."""
         first, final, epochs = self.config.ridge, self.config.ridge_final, self.config.ridge_epochs
         assert first is not None
-        assert final is not None
         assert epochs is not None
+        if final is None:
+            final = min(first, RIDGE_PER_SAMPLE / self.problem.num_samples)
         progress = min(1.0, (epoch - 1) / max(1, epochs - 1))
         if first == 0 or final == 0:
             return first * (1 - progress)
