@@ -162,7 +162,7 @@ def test_networks_that_cannot_grow_start_whole_and_say_so() -> None:
 
 def test_the_papers_algorithm_is_what_linearized_means() -> None:
     config = Config(solver="linearized").resolved()
-    assert (config.grow, config.ridge, config.ridge_final, config.z_prox) == ("off", 0.0, 0.0, 1.0)
+    assert (config.grow, config.ridge, config.nu_output, config.z_prox) == ("off", 0.0, config.nu, 1.0)
 
 
 def test_bad_data_is_refused_before_any_work() -> None:

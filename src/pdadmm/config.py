@@ -110,9 +110,9 @@ class Config:
         None, "method", "ridge on W at the start, in the same unit (default: 0.1 with exact, else 0)"
     )
     ridge_final: float | None = _option(
-        None, "method", "ridge at the end; it falls geometrically (default: 3 by the number of samples)"
+        None, "method", "ridge at the end; it falls geometrically (default: 5 by the number of samples)"
     )
-    ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: all)")
+    ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: three fifths of all)")
     l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
     init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
     init_output: str | None = _option(
@@ -300,7 +300,7 @@ class Config:
             w_relax=(1.8 if exact else 1.0) if self.w_relax is None else self.w_relax,
             init_output=("regression" if exact else "random") if self.init_output is None else self.init_output,
             ridge=(0.1 if exact else 0.0) if self.ridge is None else self.ridge,
-            ridge_epochs=self.epochs if self.ridge_epochs is None else self.ridge_epochs,
+            ridge_epochs=max(1, 3 * self.epochs // 5) if self.ridge_epochs is None else self.ridge_epochs,
             grow=grown_by_default if self.grow is None else self.grow,
         )
 

@@ -23,7 +23,7 @@ from pdadmm.math.losses import is_regression
 from pdadmm.method import Ground
 from pdadmm.network import Network
 
-RIDGE_PER_SAMPLE = 3.0  # the last ridge times the number of samples: the more samples, the less to guard against
+RIDGE_PER_SAMPLE = 5.0  # the last ridge times the number of samples: the more samples, the less to guard against
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
 
 DIVERGENCE_ADVICE = "scale the features (--scaling standard), raise --damping or --rho, or use --dtype float64"

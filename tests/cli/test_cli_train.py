@@ -192,7 +192,7 @@ def test_the_preset_takes_a_network_that_is_whole_from_the_start(train: Command,
 def test_linearized_is_the_plain_method(train: Command, npz: Path, tmp_path: Path) -> None:
     assert train("--data", npz, "--hidden", "4x8", "--solver", "linearized", "--out", "run").code == 0
     config = config_of(tmp_path / "run")
-    assert (config.grow, config.ridge, config.ridge_final, config.z_prox) == ("off", 0, 0, 1)
+    assert (config.grow, config.ridge, config.nu_output, config.z_prox) == ("off", 0, config.nu, 1)
     assert [row["layers"] for row in rows_of(tmp_path / "run")] == [4, 4, 4]
 
 
