@@ -141,7 +141,7 @@ def make_parser(doc: str | None, rounds: int) -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=default_threads(), help="threads of this process")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument(
-        "--set", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="an option of Config; repeatable"
+        "--set", action="append", default=[], type=setting, metavar="KEY=VALUE", help="an option of Config; repeatable"
     )
     return parser
 
@@ -168,7 +168,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return given
 
 
-def _setting(text: str) -> tuple[str, object]:
+def setting(text: str) -> tuple[str, object]:
     """`key=value`, the value as TOML has it, or a plain word."""
     key, equals, value = text.partition("=")
     if not equals or key not in {field.name for field in dataclasses.fields(Config)}:

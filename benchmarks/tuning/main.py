@@ -10,10 +10,10 @@ import argparse
 from typing import Any
 
 import numpy as np
+from benchmarks.common import setting
 from sklearn.model_selection import train_test_split
 
 from pdadmm import Config, Dataset, Observer, load_data, train
-from pdadmm.cli.options import config_from_texts
 from pdadmm.data import Part
 
 SHOWN = (5, 10, 20, 30, 50, 60, 80, 95)
@@ -26,8 +26,8 @@ def held_out(name: str, samples: int | None) -> Dataset:
     X, y = whole.train.X, whole.train.y
     train_rows, rest = train_test_split(np.arange(len(X)), test_size=0.2, random_state=1, stratify=y)
     train_rows, rest = train_rows[:samples], rest[:MOST_HELD_OUT]
-    parts = (Part(X[rows], y[rows]) for rows in (train_rows, rest))
-    return Dataset(name, *parts, whole.feature_names)
+    learnt, judged = (Part(X[rows], y[rows]) for rows in (train_rows, rest))
+    return Dataset(name, learnt, judged, whole.feature_names)
 
 
 def curve(data: Dataset, config: Config) -> str:
@@ -52,9 +52,9 @@ def main() -> None:
     print(f"| {data.name}, {len(data.train.X):,} × {arguments.hidden} | " + " | ".join(map(str, SHOWN)) + " |")
     print("|---" * (len(SHOWN) + 1) + "|", flush=True)
     for text in arguments.tries or [""]:
-        given: dict[str, Any] = dict(pair.split("=", 1) for pair in text.split())
-        common = {"hidden": arguments.hidden, "epochs": str(arguments.epochs), "scaling": "global"}
-        config = config_from_texts({**common, "stationarity_every": "0", **given})
+        common = {"hidden": arguments.hidden, "epochs": arguments.epochs, "scaling": "global", "stationarity_every": 0}
+        given: dict[str, Any] = {**common, **dict(setting(pair) for pair in text.split())}
+        config = Config.from_mapping(given)
         print(f"| {text or 'defaults'} | {curve(data, config)} |", flush=True)
 
 

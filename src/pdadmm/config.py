@@ -112,7 +112,9 @@ class Config:
     ridge_final: float | None = _option(
         None, "method", "ridge at the end; it falls geometrically (default: 5 by the number of samples)"
     )
-    ridge_epochs: int | None = _option(None, "method", "epochs over which the ridge falls (default: three fifths of all)")
+    ridge_epochs: int | None = _option(
+        None, "method", "epochs over which the ridge falls (default: three fifths of all)"
+    )
     l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
     init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
     init_output: str | None = _option(
