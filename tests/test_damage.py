@@ -625,7 +625,9 @@ def test_a_run_that_diverges_after_many_epochs_keeps_its_last_finite_checkpoint(
     assert resume(tmp_path / "run", *more).json()["resumed_from"] == epoch
 
 
-@pytest.mark.parametrize("options", [("--rho", "1e-30"), ("--nu", "1e38"), ("--rho", "1e-12", "--loss", "squared")])
+@pytest.mark.parametrize(
+    "options", [("--rho", "1e-30"), ("--nu", "1e38", "--nu-output", "1e38"), ("--rho", "1e-12", "--loss", "squared")]
+)
 def test_a_factorisation_that_fails_ends_in_a_line(options: tuple[str, ...], tmp_path: Path) -> None:
     samples = write_samples(tmp_path / "samples.npz")
     found = pdadmm("train", "--data", samples, "--hidden", "3x6", "--grow", "off", "--threads", "1", *options)

@@ -55,7 +55,7 @@ def test_rows_have_the_documented_keys_and_the_last_the_scores() -> None:
 
 
 def test_the_objective_only_falls_within_a_stage_where_the_theory_holds() -> None:
-    config = Config(hidden=(16, 16, 16), epochs=30, dtype="float64", nu=0.1, rho=0.5, z_prox=1.0)
+    config = Config(hidden=(16, 16, 16), epochs=30, dtype="float64", nu=0.1, rho=0.5, z_prox=1.0, ridge_epochs=30)
     rows = pdadmm.train(config, blobs(), quiet()).history
     for before, after in pairwise(rows):
         assert after["certified"]

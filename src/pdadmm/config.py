@@ -32,6 +32,7 @@ OPTIONS_OF: dict[str, tuple[str, ...]] = {
 }
 """The options that only these methods have; all others are everyone's."""
 MOST_LAYERS = 10_000  # beyond it a text such as 9999999x100 is a slip that would fill the memory before any check
+LARGEST_WEIGHT = 3e38
 MOST_THREADS = 1024  # a pool of many more brings the process down
 
 
@@ -120,7 +121,7 @@ class Config:
     init_output: str | None = _option(
         None,
         "method",
-        "the output layer's first W and b: drawn as the others, or fitted to the labels (the default with exact)",
+        "exact: the output layer's first W and b: drawn as the others, or fitted to the labels (the default)",
         ("random", "regression"),
     )
     init_from: str | None = _option(
@@ -257,14 +258,14 @@ class Config:
                 f"batches need the exact solver and one worker; got {self.solver}, workers {self.workers} and "
                 f"shards {self.shards}"
             )
+        for name in ("nu", "nu_output", "rho"):
+            value = getattr(self, name)
+            if value is not None and value > LARGEST_WEIGHT:
+                raise UserError(f"{name} must be at most {LARGEST_WEIGHT:g}, as float32 has; got {value:g}")
         for name in ("p_relax", "w_relax"):
             relax = getattr(self, name)
             if relax is not None and relax >= 2:
                 raise UserError(f"{name} must be below 2, where L_rho would no longer fall; got {relax}")
-            if relax not in (None, 1) and self.solver != "exact":
-                raise UserError(f"{name} needs the exact solver; got {relax} with {self.solver}")
-        if self.init_output == "regression" and self.solver != "exact":
-            raise UserError(f"init_output regression needs the exact solver; got {self.solver}")
         if self.products != "standard" and self.dtype != "float32":
             raise UserError(f"products {self.products} needs dtype float32; got {self.dtype}")
         if self.products == "onednn" and not self.device.startswith("cpu"):

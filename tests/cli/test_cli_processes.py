@@ -50,7 +50,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         "--hidden",
         "2x64",
         "--epochs",
-        "10",
+        "14",
         "--dtype",
         "float64",
         "--stationarity-every",

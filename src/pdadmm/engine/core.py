@@ -109,7 +109,8 @@ class Engine:
     def build(self, start: Network | None = None) -> None:
         """Make the layers by a forward pass; `start` gives their weights, if they are not to be drawn."""
         self._layers.build(start)
-        self._regresses = start is None and self._config.init_output == "regression"
+        fitted = self._config.solver == "exact" and self._config.init_output == "regression"
+        self._regresses = start is None and fitted
 
     def saved_state(self) -> dict[int, dict[str, Tensor]]:
         """All that this process must save to go on from here, layer by layer; nothing is copied."""

@@ -67,7 +67,9 @@ class FusedStep:
         self, z: Tensor, q: Tensor, a: Tensor, p: Tensor, v: Tensor | None, work: Work, measured: Tensor
     ) -> None:
         """The same; needs no work tiles."""
-        z_new, q_new, *rows = self._compiled(z, q, a, p, v)
+        # Else a second run with other weights makes them variables of the kernel, and torch 2.13 computes it wrongly.
+        with torch._dynamo.config.patch(specialize_float=True):
+            z_new, q_new, *rows = self._compiled(z, q, a, p, v)
         z.copy_(z_new)
         q.copy_(q_new)
         for kind, values in zip((DZ, DQ, Q, FIT, GAP, RESIDUAL, COUPLING), rows, strict=True):
