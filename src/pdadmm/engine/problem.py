@@ -52,6 +52,8 @@ def method_weights(config: Config) -> Weights:
     assert config.rho is not None
     assert config.z_prox is not None
     assert config.nu_output is not None
+    assert config.p_relax is not None
+    assert config.w_relax is not None
     return Weights(
         config.nu,
         config.rho,
@@ -59,6 +61,6 @@ def method_weights(config: Config) -> Weights:
         config.damping,
         config.l2,
         config.nu_output,
-        config.p_relax or 1.0,
-        config.w_relax or 1.0,
+        config.p_relax,
+        config.w_relax,
     )
