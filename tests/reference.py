@@ -102,6 +102,7 @@ class Reference:
         assert nu is not None
         assert rho is not None
         assert z_prox is not None
+        assert c.z_relax is not None
         for layer in layers[1:]:
             self._p_step(layer, self.nu(layer), rho)
         for layer in layers:
@@ -110,7 +111,8 @@ class Reference:
         for layer in layers:
             a, z_old = self.a(layer), self.z[layer]
             if layer < layers[-1]:
-                self.z[layer] = activation.z_step(a, self.q[layer], z_old, z_prox, torch.empty_like(a))
+                z = activation.z_step(a, self.q[layer], z_old, z_prox, torch.empty_like(a))
+                self.z[layer] = z if c.z_relax == 1 else activation.beyond(z_old, z, c.z_relax, torch.empty_like(a))
             else:
                 self.z[layer] = loss.prox(a, *self.targets(), z_old, self.nu(layer)).z
         for layer in layers[:-1]:

@@ -307,6 +307,7 @@ KEPT = {
     "z_prox": "0.2",
     "p_relax": "1.1",
     "w_relax": "1.2",
+    "z_relax": "1.1",
     "init_output": "random",
     "damping": "0.05",
     "ridge": "0.05",

@@ -24,7 +24,7 @@ LEARNING_RATES = {"gd": 0.01, "adadelta": 1.0, "adagrad": 0.1, "adam": 0.001}
 METHODS = ("pdadmm", *LEARNING_RATES, "dladmm")
 OPTIONS_OF: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("solver", "step_size", "damping", "ridge", "ridge_final", "ridge_epochs"), ("pdadmm",)),
-    **dict.fromkeys(("nu_output", "z_prox", "p_relax", "w_relax", "init_output"), ("pdadmm",)),
+    **dict.fromkeys(("nu_output", "z_prox", "p_relax", "w_relax", "z_relax", "init_output"), ("pdadmm",)),
     **dict.fromkeys(("batches", "grow", "grow_output", "workers", "shards", "placement", "messages"), ("pdadmm",)),
     **dict.fromkeys(("tolerance", "products", "compile", "storage", "storage_dir"), ("pdadmm",)),
     **dict.fromkeys(("nu", "rho", "output_solver", "output_tolerance", "output_steps"), ("pdadmm", "dladmm")),
@@ -105,6 +105,12 @@ class Config:
     )
     w_relax: float | None = _option(
         None, "method", "exact: how far W steps, 1 being its minimiser, below 2 (default: 1.8)"
+    )
+    z_relax: float | None = _option(
+        None,
+        "method",
+        "how far z of a hidden layer steps on its linear piece, 1 being its minimiser, from 1 to below 2 (default: 1.8 "
+        "with exact, else 1)",
     )
     damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
     ridge: float | None = _option(
@@ -231,7 +237,7 @@ class Config:
                 )
 
     def _check_numbers(self) -> None:
-        weights = ("nu", "nu_output", "rho", "p_relax", "w_relax")
+        weights = ("nu", "nu_output", "rho", "p_relax", "w_relax", "z_relax")
         positive = (*weights, "learning_rate", "huber_delta", "output_tolerance", "timeout")
         at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance", "checkpoint_minutes")
         counts = ("workers", "shards", "batches", "epochs", "ridge_epochs", "evaluate_every")
@@ -262,7 +268,9 @@ class Config:
             value = getattr(self, name)
             if value is not None and value > LARGEST_WEIGHT:
                 raise UserError(f"{name} must be at most {LARGEST_WEIGHT:g}, as float32 has; got {value:g}")
-        for name in ("p_relax", "w_relax"):
+        if self.z_relax is not None and self.z_relax < 1:
+            raise UserError(f"z_relax must be at least 1; got {self.z_relax}")
+        for name in ("p_relax", "w_relax", "z_relax"):
             relax = getattr(self, name)
             if relax is not None and relax >= 2:
                 raise UserError(f"{name} must be below 2, where L_rho would no longer fall; got {relax}")
@@ -301,6 +309,7 @@ class Config:
             z_prox=(0.01 if exact else 1.0) if self.z_prox is None else self.z_prox,
             p_relax=(1.3 if exact else 1.0) if self.p_relax is None else self.p_relax,
             w_relax=(1.8 if exact else 1.0) if self.w_relax is None else self.w_relax,
+            z_relax=(1.8 if exact else 1.0) if self.z_relax is None else self.z_relax,
             init_output=("regression" if exact else "random") if self.init_output is None else self.init_output,
             ridge=(0.1 if exact else 0.0) if self.ridge is None else self.ridge,
             ridge_epochs=max(1, 3 * self.epochs // 5) if self.ridge_epochs is None else self.ridge_epochs,

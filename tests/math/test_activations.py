@@ -102,6 +102,58 @@ def test_relu_shortcut_equals_the_general_form(a: float, q: float, z_old: float,
     assert values[0] == pytest.approx(values[1], rel=1e-12, abs=1e-12)
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    name=st.sampled_from(NAMES),
+    a=st.floats(-5, 5),
+    q=st.floats(-5, 5),
+    z_old=st.floats(-5, 5),
+    c=st.floats(0, 3),
+    relax=st.floats(1, 1.999),
+)
+def test_beyond_the_minimiser_the_subproblem_still_falls(
+    name: str, a: float, q: float, z_old: float, c: float, relax: float
+) -> None:
+    f = get_activation(name)
+    a_, q_, old = (torch.tensor([v], dtype=torch.float64) for v in (a, q, z_old))
+    z = f.beyond(old, f.z_step(a_, q_, old, c, torch.empty(1).double()), relax, torch.empty(1).double())
+    drop = subproblem(f, old, a_, q_, old, 0.0) - subproblem(f, z, a_, q_, old, 0.0)
+    assert float(drop) >= c * float(z - old) ** 2 - 1e-9 * (1 + q**2 + a**2 + z_old**2)
+
+
+@pytest.mark.parametrize(
+    ("name", "z_old", "z", "there"),
+    [
+        ("relu", 1.0, 1.5, 1.9),  # 1.8 times as far
+        ("relu", -1.0, -1.5, -1.9),
+        ("relu", 0.1, 0.5, 0.6),  # but no further past z than z_old is from 0
+        ("relu", 1.0, 0.2, 0.0),  # and not across it
+        ("relu", -1.0, 0.5, 0.5),  # on two sides there are two parabolas
+        ("relu", 0.0, 0.5, 0.5),
+        ("relu", 1e-15, 0.5, 0.5 + 1e-15),
+        ("hardtanh", 0.5, 0.9, 1.0),
+        ("hardtanh", 0.0, 0.2, 0.36),
+        ("hardtanh", 0.5, 1.5, 1.5),
+        ("identity", 0.0, 1.0, 1.8),
+        ("tanh", 0.0, 1.0, 1.0),
+    ],
+)
+def test_how_far_beyond(name: str, z_old: float, z: float, there: float) -> None:
+    old, new = (torch.tensor([value], dtype=torch.float64) for value in (z_old, z))
+    assert float(get_activation(name).beyond(old, new, 1.8, torch.empty_like(old))) == pytest.approx(there, abs=1e-14)
+
+
+def test_relus_short_form_goes_as_far_as_the_general_one() -> None:
+    f = get_activation("relu")
+    assert isinstance(f, PiecewiseLinear)
+    special = torch.tensor([-2.0, -1.0, -0.1, 0.0, 1e-12, 0.1, 1.0, 2.0, math.nan]).double()
+    old, new = (grid.reshape(-1) for grid in torch.meshgrid(special, special, indexing="ij"))
+    short, general = (kind.beyond(f, old, new, 1.8, torch.empty_like(old)) for kind in (type(f), PiecewiseLinear))
+    known = ~(old.isnan() | new.isnan())
+    torch.testing.assert_close(short[known], general[known], rtol=1e-12, atol=1e-14)
+    assert bool(short[new.isnan()].isnan().all())
+
+
 def test_relu_compares_the_whole_subproblem() -> None:
     """The authors' program leaves |z - z_old|² out and would stay positive here; the minimum is negative."""
     f = get_activation("relu")

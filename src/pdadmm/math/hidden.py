@@ -37,6 +37,8 @@ class HiddenStep:
         if v is None:
             v = sub.scaled_dual(q, self._activation.forward(z, v_new))
         self._activation.z_step(a, q, z, w.z_prox, z_new)
+        if w.z_relax != 1:
+            z_new, f = self._activation.beyond(z, z_new, w.z_relax, f), z_new
         row_norms(z.sub_(z_new), measured[DZ])
         z.copy_(z_new)
         q_new = sub.q_step(p, v, self._activation.forward(z_new, f), w.nu, w.rho)
@@ -80,6 +82,8 @@ class FusedStep:
         if v is None:
             v = q - f.forward(z, torch.empty_like(z))
         z_new = f.z_step(a, q, z, w.z_prox, torch.empty_like(z))
+        if w.z_relax != 1:
+            z_new = f.beyond(z, z_new, w.z_relax, torch.empty_like(z))
         f_new = f.forward(z_new, torch.empty_like(z))
         q_new = torch.lerp(v + f_new, p, w.rho / (w.rho + w.nu))
         gap, r = q_new - f_new, p - q_new

@@ -34,6 +34,7 @@ class Weights:
     nu_output: float  # nu of the output layer's |z - a|²
     p_relax: float = 1.0  # omega: how far the exact p-step goes, its minimiser being at 1
     W_relax: float = 1.0  # the same of the exact W-step
+    z_relax: float = 1.0  # the same of a hidden layer's z-step, where its subproblem is one parabola
 
     def of_output(self) -> Weights:
         """The same as the output layer sees them."""
