@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 # From the ground up. Modules of one row may use each other.
 ROWS = [
     ["errors", "history", "config", "version", "observer"],
-    ["machine", "rundir", "growth", "storage", "events"],
+    ["machine", "rundir", "growth", "storage", "events", "shell"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],
