@@ -79,9 +79,12 @@ def _theory(run: FoundRun) -> str:
     theory = theory_of(run)
     if theory is None or run.config is None:
         return ""
-    return (
-        f'<div class="gauge-line">{_gauge(theory)}</div><p>{text(theory_words(theory, run.config.batches))}</p>'
-        + facts(_constants(run, theory))
+    weights = theory.weights
+    relation = (
+        f"rho = {number(weights.rho)} is {'' if theory.holds else 'not '}above the bound, {number(theory.rho_bound)}."
+    )
+    return f"<p><strong>{text(relation)}</strong> {text(theory_words(theory, run.config.batches))}</p>" + facts(
+        _constants(run, theory)
     )
 
 
@@ -97,14 +100,6 @@ def _constants(run: FoundRun, theory: Theory) -> list[tuple[str, object]]:
         ("C₂", number(theory.C_2)),
         ("c_k at the end", number(c_k) if c_k is not None else "not defined"),
     ]
-
-
-def _gauge(theory: Theory) -> str:
-    """rho beside what it must exceed."""
-    share = theory.weights.rho / theory.rho_bound
-    sign = "good" if theory.holds else "bad"
-    shown = f"{share:.3g} times" if share >= 0.01 else f"1/{1 / share:.3g} of"
-    return f'<strong class="{sign}">rho is {shown} the bound</strong>'
 
 
 def _workers(run: FoundRun) -> str:
@@ -127,7 +122,7 @@ def _workers(run: FoundRun) -> str:
         cells += [cell("–" if idle is None else f"{idle:.1%}", css="n")]
         rows.append(row(cells))
     drawn = '<div class="slot" data-slot="workers"></div>' if many else ""
-    return drawn + (table(head, rows, "Totals of the workers") if rows else "")
+    return drawn + (table(head, rows, "Totals of the workers", right=[*head[1:3], *head[4:]]) if rows else "")
 
 
 def _configuration(run: FoundRun) -> str:

@@ -8,9 +8,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+_MANY = 20  # rows of a table, which then scrolls downwards too
+
 
 def text(value: object) -> str:
-    """As the content of an element or attribute; what cannot be printed, such as a mark that turns text round, is not."""
+    """As the content of an element or attribute; what cannot be printed, such as a mark that turns text round, is gone."""
     shown = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in str(value))
     return html.escape(shown, quote=True)
 
@@ -38,11 +40,12 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
     return f'<dl class="facts">{entries}</dl>'
 
 
-def table(head: Sequence[str], rows: Iterable[str], caption: str, css: str = "", attributes: str = "") -> str:
-    """A table that scrolls in a box of its own; `rows` are whole `<tr>`s."""
-    names = "".join(f'<th scope="col">{name}</th>' for name in head)
+def table(head: Sequence[str], rows: Sequence[str], caption: str, css: str = "", right: Sequence[str] = ()) -> str:
+    """A table that scrolls in a box of its own; `rows` are whole `<tr>`s, columns in `right` have numbers."""
+    names = "".join(f'<th scope="col"{" class=n" if name in right else ""}>{name}</th>' for name in head)
+    size = "box long" if len(rows) > _MANY else "box"
     return (
-        f'<div class="box" tabindex="0" role="region" aria-label="{text(caption)}"><table class="{css}"{attributes}>'
+        f'<div class="{size}" tabindex="0" role="region" aria-label="{text(caption)}"><table class="{css}">'
         f'<caption class="hidden">{text(caption)}</caption><thead><tr>{names}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )

@@ -13,13 +13,16 @@ _NAMED = 3  # differences that a label spells out; with a fourth the run's own n
 
 
 def labels(runs: Sequence[FoundRun]) -> list[str]:
-    """For every run its method, and whatever else tells it from the others on its data set."""
+    """For every run its method, and the options that were given it and tell it from the others on its data set.
+
+    A default need not be said, nor what follows from another option.
+    """
     names = [_method(run, runs) for run in runs]
     keys = [_key(run.config) if run.config else {} for run in runs]
     result = []
     for run, name, key in zip(runs, names, keys, strict=True):
         beside = [k for r, n, k in zip(runs, names, keys, strict=True) if (r.data, n) == (run.data, name)]
-        parts = [_part(option) for option in key.values() if _tells_apart(option, beside)]
+        parts = [_part(option) for option in key.values() if option.is_given and _differs(option, beside)]
         result.append(", ".join([name, *parts]) if len(parts) <= _NAMED else f"{name}, {run.name}")
     return result
 
@@ -38,10 +41,8 @@ def _key(config: Config) -> dict[str, Option]:
     return {option.name: option for option in options(config) if option.name not in skipped}
 
 
-def _tells_apart(option: Option, beside: Sequence[dict[str, Option]]) -> bool:
-    """Whether runs differ in it by choice: a default that follows from another option need not be said."""
-    others = [key[option.name] for key in beside if option.name in key]
-    return len({other.value for other in others}) > 1 and any(other.is_given for other in others)
+def _differs(option: Option, beside: Sequence[dict[str, Option]]) -> bool:
+    return any(key[option.name].value != option.value for key in beside if option.name in key)
 
 
 def _part(option: Option) -> str:

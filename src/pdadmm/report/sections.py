@@ -97,7 +97,7 @@ def runs_table(runs: Sequence[FoundRun], labels: Sequence[str]) -> str:
             cell(status(run), run.status),
         ]
         rows.append(row(cells, f' data-run="{index}"'))
-    return table(head, rows, "Runs", "sortable", ' id="runs-table"')
+    return table(head, rows, "Runs", "sortable", head[4:10])
 
 
 def proof_table(runs: Sequence[FoundRun]) -> str:
@@ -135,7 +135,7 @@ def proof_table(runs: Sequence[FoundRun]) -> str:
         "C₂",
         "c<sub>k</sub>",
     ]
-    return table(head, rows, "Certificate and theory of all runs", "sortable") if rows else ""
+    return table(head, rows, "Certificate and theory of all runs", "sortable", (*head[3:6], *head[7:])) if rows else ""
 
 
 def experiment_section(found: Experiment, anchor: str) -> str:

@@ -63,7 +63,7 @@ def _page(report: Report, folder: Path) -> str:
     made = time.strftime("%Y-%m-%d %H:%M %z")
     command = " ".join(["pdadmm", "report", quoted(as_argument(folder))])
     return Template(_asset("page.html")).substitute(
-        # Nothing is fetched, and no script or style runs but these two: not even one that a file's name would smuggle in.
+        # Nothing is fetched, and nothing runs but these two: not even what a file's name would smuggle in.
         policy=f"default-src 'none'; script-src {_hash(js)}; style-src {_hash(css)}; img-src data:; base-uri 'none'; "
         f"form-action 'none'",
         version=text(__version__),
@@ -124,10 +124,10 @@ def _body(report: Report, names: Sequence[str], folder: Path) -> list[tuple[str,
         found.append(("experiments", "Experiments", _section("experiments", "Experiments", "".join(parts))))
     if not runs:
         return found
+    places = '<div class="slot" data-slot="filters"></div><div class="slot" data-slot="curves"></div>'
+    found.append(("curves", "Curves", _section("curves", "Curves", places)))
     if len(runs) > 1:
-        filters = '<div class="slot" data-slot="filters"></div>'
-        found.append(("runs", "Runs", _section("runs", "Runs", filters + sections.runs_table(runs, names))))
-    found.append(("curves", "Curves", _section("curves", "Curves", '<div class="slot" data-slot="curves"></div>')))
+        found.append(("runs", "Runs", _section("runs", "Runs", sections.runs_table(runs, names))))
     if len(runs) > 1 and (proofs := sections.proof_table(runs)):
         found.append(("proofs", "Certificates", _section("proofs", "Certificates and theory", proofs)))
     detail = "".join(run_detail(run, index, names[index]) for index, run in enumerate(runs))
@@ -137,7 +137,8 @@ def _body(report: Report, names: Sequence[str], folder: Path) -> list[tuple[str,
 
 
 def _section(anchor: str, heading: str, content: str) -> str:
-    return f'<section id="{anchor}" aria-labelledby="{anchor}-name"><h2 id="{anchor}-name">{heading}</h2>{content}</section>'
+    name = f"{anchor}-name"
+    return f'<section id="{anchor}" aria-labelledby="{name}"><h2 id="{name}">{heading}</h2>{content}</section>'
 
 
 def _overview(report: Report, folder: Path) -> str:

@@ -30,7 +30,7 @@ function linearTicks(low, high, count) {
   const span = high - low || Math.abs(high) || 1;
   const raw = span / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
+  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999);
   const ticks = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) ticks.push(+(k * step).toPrecision(12));
   return ticks;

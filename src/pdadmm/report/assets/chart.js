@@ -108,7 +108,7 @@ class Chart {
       if (x < left || x > width - right) return;
       const end = x > width * 0.7;
       picture.append(svg('line', { class: 'mark', x1: x, x2: x, y1: top, y2: height - bottom }),
-        svg('text', { x: end ? x - 4 : x + 4, y: top + 9 + 12 * (i % 3), 'text-anchor': end ? 'end' : 'start' }, mark.text));
+        svg('text', { class: 'halo', x: end ? x - 4 : x + 4, y: top + 9 + 12 * (i % 3), 'text-anchor': end ? 'end' : 'start' }, mark.text));
     });
   }
 
@@ -126,11 +126,9 @@ class Chart {
         });
         if (upper.length > 1) picture.append(svg('path', { class: `band ${css}`, d: `M${[...upper, ...lower].join('L')}Z` }));
       }
-      const points = [];
-      s.xs.forEach((x, i) => { if (this.shown(s.ys[i])) points.push(`${this.x(x).toFixed(1)} ${this.y(s.ys[i]).toFixed(1)}`); });
-      const line = points.length > 1 ? svg('path', { class: `line ${css} ${dash}${s.thin ? ' thin' : ''}`, d: `M${points.join('L')}` })
-        : points.length ? svg('circle', { class: `dot ${css}`, r: 3.5, cx: points[0].split(' ')[0], cy: points[0].split(' ')[1] }) : null;
-      if (line) { line.dataset.label = s.label; picture.append(line); }
+      const d = this.path(s);
+      const line = d ? svg('path', { class: `line ${css} ${dash}${s.thin ? ' thin' : ''}`, 'data-label': s.label, d }) : null;
+      if (line) picture.append(line);
       this.lines.push(line);
     }
     for (const x of this.spec.flags || []) {
@@ -139,6 +137,18 @@ class Chart {
       const y = i >= 0 && this.shown(s.ys[i]) ? this.y(s.ys[i]) : this.edge.height - this.edge.bottom;
       picture.append(svg('path', { class: 'flag', d: `M${this.x(x) - 4} ${y - 4}l8 8m0-8l-8 8` }));
     }
+  }
+
+  /* What was not measured is bridged; what a log scale has no place for is a gap. */
+  path(s) {
+    const runs = [[]];
+    s.xs.forEach((x, i) => {
+      const y = s.ys[i];
+      if (y === null || y === undefined) return;
+      if (this.shown(y)) runs[runs.length - 1].push(`${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`);
+      else if (runs[runs.length - 1].length) runs.push([]);
+    });
+    return runs.filter((run) => run.length).map((run) => `M${run.join('L')}${run.length === 1 ? 'h0' : ''}`).join('');
   }
 
   /* Every x that some curve has a value at. */

@@ -96,10 +96,13 @@ function panelsOf(runs, data, named) {
   for (const metrics of groups.values()) {
     const series = metrics.flatMap((metric) => seriesOf(runs, metric, metrics.length > 1));
     if (!series.length) continue;
-    const thinned = runs.some((run) => run.thinned) ? 'Long runs are thinned to what can be seen.' : '';
+    const notes = runs.some((run) => run.thinned) ? ['Long runs are thinned to what can be seen.'] : [];
+    if (metrics[0].key === 'objective' && new Set(runs.filter((run) => !state.off.has(run.label)).map((run) => run.method)).size > 1) {
+      notes.push('Each method has an objective of its own: heights do not compare.');
+    }
     const title = metrics[0].panel ? scoreName(runs, metrics.map((m) => m.key)) : metrics[0].name;
     panels.push(new Chart({
-      title: named ? `${title}, ${data}` : title, note: thinned, xName: state.x === 'epoch' ? 'epochs' : 'seconds',
+      title: named ? `${title}, ${data}` : title, note: notes.join(' '), xName: state.x === 'epoch' ? 'epochs' : 'seconds',
       xOne: state.x === 'epoch' ? 'epoch' : 'second', log: Boolean(metrics[0].logs && state.log), whole: metrics[0].whole, series,
       marks: marksOf(runs), reach: state.x === 'epoch' ? 0 : Infinity,
     }));
@@ -132,7 +135,8 @@ function chips(name, entries, isOn, onToggle) {
 function legend() {
   const box = el('fieldset', { class: 'legend' }, el('legend', { class: 'hidden' }, 'Curves'));
   const inputs = LABELS.map((label, i) => {
-    const count = DATA.runs.filter((run) => run.label === label).length;
+    const mine = DATA.runs.filter((run) => run.label === label);
+    const count = Math.max(...mine.map((run) => mine.filter((other) => other.data === run.data).length)); // on one data set
     const input = el('input', {
       type: 'checkbox', checked: true, 'data-label': label,
       onchange: () => { state.off[input.checked ? 'delete' : 'add'](label); drawCurves(); },

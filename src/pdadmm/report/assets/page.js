@@ -163,12 +163,12 @@ document.querySelectorAll('.copy').forEach((button) => button.addEventListener('
 /* --- begin */
 
 if (DATA.runs.length) {
-  const bar = slot('filters') && filters();
+  const bar = filters();
   if (bar) slot('filters').append(bar);
   slot('curves').append(...[curveControls(), LABELS.length > 1 ? legend() : null, area].filter(Boolean));
   if (slot('chooser')) slot('chooser').append(runChooser());
   drawCurves();
-  showRun(0);
+  showRun(Math.max(0, DATA.runs.findIndex((run) => run.heat))); // the first that has most to show
   followHash();
   addEventListener('hashchange', followHash);
 }
