@@ -121,7 +121,8 @@ class Browser:
         self.until(f"innerWidth === {width}")
 
     def emulate(self, media: str = "", **features: str) -> None:
-        """`prefers_color_scheme='dark'` and the like."""
+        """`prefers_color_scheme='dark'` and the like; nothing moves by itself, so that places stay where they are."""
+        features = {"prefers_reduced_motion": "reduce", **features}
         found = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self.call("Emulation.setEmulatedMedia", media=media, features=found)
 

@@ -12,7 +12,7 @@ _MANY = 20  # rows of a table, which then scrolls downwards too
 
 
 def text(value: object) -> str:
-    """As the content of an element or attribute; what cannot be printed, such as a mark that turns text round, is gone."""
+    """As the content of an element or attribute; what cannot be printed, such as a mark that turns it round, is not."""
     shown = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in str(value))
     return html.escape(shown, quote=True)
 

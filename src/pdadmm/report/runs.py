@@ -22,6 +22,7 @@ from pdadmm.rundir import CHECKPOINTS, CONFIG_FILE, EVENTS, HISTORY_FILE, LOCK_F
 
 EXPERIMENT_FILE = "experiment.json"
 _LARGEST = 2**28  # bytes of a file that is read as a whole
+_NAMED = 3  # damaged lines of a history, before the rest is only counted
 
 
 @dataclass
@@ -99,17 +100,21 @@ def _read_rows(found: FoundRun, running: bool) -> None:
     except (DamageError, OSError) as error:
         found.problems.append(_named(path, error))
         return
+    damaged: list[str] = []
     for number, line in enumerate(lines, start=1):
         if running and number == len(lines) and not line.endswith(b"\n"):
-            return  # it is being written
+            break  # it is being written
         try:
             row = parse_row(line, f"line {number} of {path}")
             if found.rows and row["epoch"] <= found.rows[-1]["epoch"]:
                 raise DamageError(f"line {number} of {path} does not follow the line before")
         except DamageError as error:
-            found.problems.append(str(error))
+            damaged.append(str(error))
         else:
             found.rows.append(row)
+    found.problems += damaged[:_NAMED]
+    if len(damaged) > _NAMED:
+        found.problems.append(f"{len(damaged) - _NAMED} more lines of {path} cannot be used")
 
 
 def _read_summary(found: FoundRun) -> None:

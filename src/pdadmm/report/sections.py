@@ -11,19 +11,10 @@ from pdadmm.report.proof import certificate, theory_of
 from pdadmm.report.runs import FoundRun
 from pdadmm.report.series import CURVES
 
-STATUS = {
-    "running": "under way",
-    "completed": "all epochs run",
-    "converged": "tolerance reached",
-    "interrupted": "stopped on request",
-    "killed": "killed",
-    "stopped": "ended early",
-}
-
 
 def status(run: FoundRun) -> str:
     """As a badge."""
-    return f'<span class="badge {text(run.status)}">{text(STATUS.get(run.status, run.status))}</span>'
+    return f'<span class="badge {text(run.status)}">{text(run.status)}</span>'
 
 
 def score(run: FoundRun, part: str) -> tuple[str, float | None]:

@@ -1,6 +1,7 @@
 'use strict';
 /* Helpers that all parts of the page share. Texts only ever become text nodes, so no file's content can become markup. */
 
+const root = document.documentElement;
 const SVG = 'http://www.w3.org/2000/svg';
 
 function fill(node, attributes, children) {
@@ -25,6 +26,9 @@ function fmt(value) {
   }
   return String(+value.toPrecision(5));
 }
+
+/* Shorter, for what is only beside the point. */
+const fmtShort = (value) => (Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6 ? String(+value.toPrecision(3)) : fmt(value));
 
 function linearTicks(low, high, count) {
   const span = high - low || Math.abs(high) || 1;
@@ -82,7 +86,7 @@ function segments(label, choices, chosen, onChoose) {
   return el('div', { class: 'segments', role: 'group', 'aria-label': label }, ...buttons);
 }
 
-/* A box beside the pointer, kept within the plot. */
+/* A box beside the pointer, kept within the window. */
 class Tip {
   constructor(plot) {
     this.plot = plot;
@@ -93,12 +97,14 @@ class Tip {
   show(x, y, title, entries) {
     this.node.replaceChildren(el('b', {}, title), ...entries.map((entry) => el('div', {
       class: entry.strong ? 'entry strong' : 'entry',
-    }, el('span', {}, entry.css ? el('i', { class: entry.css }) : null, entry.name), el('span', {}, entry.value))));
+    }, el('span', {}, entry.css ? el('i', { class: entry.css }) : null, entry.name),
+    el('span', { class: 'value' }, entry.value, entry.range ? el('small', {}, ` ${entry.range}`) : null))));
     this.node.hidden = false;
     const width = this.node.offsetWidth;
-    const all = this.plot.clientWidth;
-    const left = x + 14 + width > all ? Math.max(0, x - 14 - width) : x + 14;
-    this.node.style.left = `${Math.min(left, Math.max(0, all - width))}px`;
+    const from = this.plot.getBoundingClientRect().left;
+    const most = root.clientWidth - 6 - width - from;
+    const left = x + 14 > most ? x - 14 - width : x + 14;
+    this.node.style.left = `${Math.max(6 - from, Math.min(left, most))}px`;
     this.node.style.top = `${Math.max(0, y - 10)}px`;
   }
 

@@ -75,9 +75,8 @@ class Cells {
   show(c, r) {
     this.cell = [c, r];
     const x = this.left + c * this.cellWidth;
-    this.cursor.replaceChildren(svg('rect', {
-      class: 'cell-cursor', x, y: this.top(r), width: Math.max(2, this.cellWidth), height: this.cellHeight,
-    }));
+    const box = { x, y: this.top(r), width: Math.max(2, this.cellWidth), height: this.cellHeight };
+    this.cursor.replaceChildren(svg('rect', { class: 'cell-cursor', ...box }), svg('rect', { class: 'cell-cursor inner', ...box }));
     this.tip.show(x + this.cellWidth, this.top(r), ...this.tipOf(c, r));
   }
 

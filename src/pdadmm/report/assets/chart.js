@@ -222,7 +222,7 @@ class Chart {
     }
     const entries = kept.map((v) => ({
       name: v.s.label, css: `c${v.s.colour % 8}`, strong: v.index === near,
-      value: fmt(v.y) + (v.s.low && v.s.count[v.i] > 1 ? ` (${fmt(v.s.low[v.i])} to ${fmt(v.s.high[v.i])})` : ''),
+      value: fmt(v.y), range: v.s.low && v.s.count[v.i] > 1 ? `${fmtShort(v.s.low[v.i])} to ${fmtShort(v.s.high[v.i])}` : '',
     }));
     if (found.length > kept.length) entries.push({ name: `and ${found.length - kept.length} more`, value: '' });
     return entries;

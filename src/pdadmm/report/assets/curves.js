@@ -96,13 +96,9 @@ function panelsOf(runs, data, named) {
   for (const metrics of groups.values()) {
     const series = metrics.flatMap((metric) => seriesOf(runs, metric, metrics.length > 1));
     if (!series.length) continue;
-    const notes = runs.some((run) => run.thinned) ? ['Long runs are thinned to what can be seen.'] : [];
-    if (metrics[0].key === 'objective' && new Set(runs.filter((run) => !state.off.has(run.label)).map((run) => run.method)).size > 1) {
-      notes.push('Each method has an objective of its own: heights do not compare.');
-    }
     const title = metrics[0].panel ? scoreName(runs, metrics.map((m) => m.key)) : metrics[0].name;
     panels.push(new Chart({
-      title: named ? `${title}, ${data}` : title, note: notes.join(' '), xName: state.x === 'epoch' ? 'epochs' : 'seconds',
+      title: named ? `${title}, ${data}` : title, xName: state.x === 'epoch' ? 'epochs' : 'seconds',
       xOne: state.x === 'epoch' ? 'epoch' : 'second', log: Boolean(metrics[0].logs && state.log), whole: metrics[0].whole, series,
       marks: marksOf(runs), reach: state.x === 'epoch' ? 0 : Infinity,
     }));
@@ -110,12 +106,25 @@ function panelsOf(runs, data, named) {
   return panels;
 }
 
+/* What must be known to read the panels rightly. */
+function notesOf(runs) {
+  const visible = runs.filter((run) => !state.off.has(run.label));
+  const notes = [];
+  if (repeated && state.mean && state.x === 'epoch') notes.push('Lines are means over runs that differ in their seed alone, bands their range.');
+  if (state.x === 'seconds') notes.push('Seconds of training, evaluation not counted; each run is a line of its own.');
+  if (state.shown.has('objective') && new Set(visible.map((run) => run.method)).size > 1) {
+    notes.push('Each method has an objective of its own, so their heights do not compare; scores do.');
+  }
+  if (visible.some((run) => run.thinned)) notes.push('Of long runs not every epoch is drawn.');
+  return notes.length ? [el('p', { class: 'note' }, notes.join(' '))] : [];
+}
+
 const area = el('div', { id: 'panels' });
 
 function drawCurves() {
   const runs = DATA.runs.filter(passes);
   const sets = [...new Set(runs.map((run) => run.data))].sort();
-  area.replaceChildren();
+  area.replaceChildren(...notesOf(runs));
   const all = [];
   for (const data of sets) {
     const panels = panelsOf(runs.filter((run) => run.data === data), data, sets.length > 1);

@@ -1,6 +1,5 @@
 /* The page itself: theme, filters, sortable tables, the run in detail, copying. */
 
-const root = document.documentElement;
 const slot = (name, within = document) => within.querySelector(`[data-slot="${name}"]`);
 root.classList.add('js');
 
