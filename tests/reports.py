@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from commands import samples
 from pdadmm.cli.main import main
@@ -31,7 +32,9 @@ def make_runs(folder: Path) -> Path:
         "adam": [*blobs, "--method", "adam"],
         "theory": [*other, *theory],
     }.items():
-        assert main(["train", *shared, *options, "--out", str(runs / name)]) == 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "pdadmm.plot", None)  # figures would take most of the time
+            assert main(["train", *shared, *options, "--out", str(runs / name)]) == 0
     return runs
 
 

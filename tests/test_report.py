@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -265,7 +264,7 @@ HOSTILE = "x\"'><img src=x onerror=alert(1)><\u2028!--</script><script>alert(2)<
 
 
 @pytest.fixture
-def hostile(copied: Path) -> Iterator[Path]:
+def hostile(copied: Path) -> Path:
     name = HOSTILE.replace("/", "_")
     run = (copied / "first").rename(copied / name)
     config = (run / "config.toml").read_text()

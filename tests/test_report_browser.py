@@ -267,7 +267,9 @@ def test_the_heat_map_has_every_residual(tab: Browser, runs: Path) -> None:
     plot, rows = f"{RUN} [data-slot=heat] .plot", rows_of(runs / "first")
     focus(tab, plot)
     tab.press("ArrowRight")
-    assert tip(tab, plot) == ("epoch 1", {"layer 1": pytest.approx(rows[0]["residuals"][0], rel=SHOWN)})
+    title, values = tip(tab, plot)
+    assert title == "epoch 1"
+    assert values == {"layer 1": pytest.approx(rows[0]["residuals"][0], rel=SHOWN)}
     tab.press("End")
     for layer in range(2, 5):
         tab.press("ArrowDown")

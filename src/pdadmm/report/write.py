@@ -38,7 +38,8 @@ class Report:
     @property
     def problems(self) -> list[str]:
         """What could not be read."""
-        return [problem for found in (*self.runs, *self.experiments) for problem in found.problems]
+        of_runs = [problem for run in self.runs for problem in run.problems]
+        return of_runs + [problem for experiment in self.experiments for problem in experiment.problems]
 
 
 def write_report(folder: Path, out: Path | None = None) -> Report:
