@@ -177,6 +177,9 @@ def test_runs_that_differ_in_their_seed_share_a_label(runs: Path, tmp_path: Path
     }
 
 
+MANY: dict[str, Any] = {"nu": 0.5, "damping": 0.1, "l2": 0.1, "init": "paper"}
+
+
 def found(name: str, **given: Any) -> FoundRun:
     return FoundRun(Path(name), name, Config(**given).resolved())
 
@@ -184,8 +187,11 @@ def found(name: str, **given: Any) -> FoundRun:
 def test_a_label_says_what_was_chosen_and_not_what_follows_from_it() -> None:
     plain, other, wide = found("a"), found("b", nu=0.5, seed=3), found("c", hidden=(8, 8), workers=2)
     assert labels([plain, other, wide]) == ["pdadmm", "pdadmm, nu 0.5", "pdadmm, 2x8, workers 2"]
-    many = found("d", nu=0.5, damping=0.1, l2=0.1, init="paper")
+    many = found("d", **MANY)
     assert labels([plain, many])[1] == "pdadmm, d"
+    theirs = [found(f"runs/{data}-authors", data=data, **MANY) for data in ("digits", "mnist")]
+    beside = [found("x"), found("y", data="mnist")]
+    assert labels([*theirs, *beside]) == ["pdadmm, authors", "pdadmm, authors", "pdadmm", "pdadmm"]
     elsewhere = found("e", data="mnist", nu=0.5)
     assert labels([plain, elsewhere]) == ["pdadmm", "pdadmm"]  # nothing beside it on its data set
 

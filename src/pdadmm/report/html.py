@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,12 @@ def text(value: object) -> str:
     """As the content of an element or attribute; what cannot be printed, such as a mark that turns it round, is not."""
     shown = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in str(value))
     return html.escape(shown, quote=True)
+
+
+def inline(value: str) -> str:
+    """Text with Markdown's marks for code and emphasis."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", text(value))
+    return re.sub(r"(?<![\w*])\*{1,2}([^*\s][^*]*)\*{1,2}(?!\w)", r"<em>\1</em>", marked)
 
 
 def number(value: float | None, form: str = ".5g") -> str:
@@ -28,9 +35,9 @@ def embedded(value: Any) -> str:
     return found.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def items(lines: Iterable[str], css: str = "") -> str:
-    """A list of texts, or nothing."""
-    entries = "".join(f"<li>{text(line)}</li>" for line in lines)
+def items(lines: Iterable[str], css: str = "", marked: bool = False) -> str:
+    """A list of texts, which may be Markdown, or nothing."""
+    entries = "".join(f"<li>{inline(line) if marked else text(line)}</li>" for line in lines)
     return f'<ul class="{css}">{entries}</ul>' if entries else ""
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pdadmm.config import format_hidden
 from pdadmm.report.experiments import Experiment, TableFound
-from pdadmm.report.html import cell, items, number, row, table, text
+from pdadmm.report.html import cell, inline, items, number, row, table, text
 from pdadmm.report.proof import certificate, theory_of
 from pdadmm.report.runs import FoundRun
 from pdadmm.report.series import CURVES
+
+_SHOWN = 2  # tables of an experiment, before the others wait behind a click
 
 
 def status(run: FoundRun) -> str:
@@ -137,26 +140,32 @@ def experiment_section(found: Experiment, anchor: str) -> str:
     parts += [
         f'<figure><img src="{url}" alt="{text(found.title)}: {text(name)}"></figure>' for name, url in found.figures
     ]
-    parts += [_experiment_table(entry) for entry in found.tables]
+    tables = [_experiment_table(entry) for entry in found.tables]
+    parts += tables[:_SHOWN]
+    if more := tables[_SHOWN:]:
+        parts.append(f"<details><summary>{len(more)} more tables</summary>{''.join(more)}</details>")
     if found.notes:
-        parts.append(items(found.notes, "notes"))
+        parts.append(items(found.notes, "notes", marked=True))
     if found.defects:
-        parts.append(f"<h4>What is wrong with the published numbers</h4>{items(found.defects, 'notes')}")
+        parts.append(f"<h4>What is wrong with the published numbers</h4>{items(found.defects, 'notes', marked=True)}")
     return "".join(parts) + "</section>"
 
 
 def _experiment_table(found: TableFound) -> str:
     head, *lines = found.rows
+    columns = [[line[i] for line in lines if i < len(line) and line[i]] for i in range(len(head))]
+    right = [inline(name) for name, column in zip(head, columns, strict=True) if all(map(_is_numeric, column))]
+    numeric = [inline(name) in right for name in head]
     rows = [
-        row(cell(text(entry).replace("`", ""), css="n" if _is_numeric(entry) else "") for entry in line)
+        row(cell(inline(entry), css="n" if i < len(head) and numeric[i] else "") for i, entry in enumerate(line))
         for line in lines
     ]
-    heading = f"<h4>{text(found.heading)}</h4>" if found.heading else ""
-    return heading + table([text(name) for name in head], rows, found.heading or "Table")
+    heading = f"<h4>{inline(found.heading)}</h4>" if found.heading else ""
+    return heading + table([inline(name) for name in head], rows, found.heading or "Table", right=right)
 
 
 def _is_numeric(entry: str) -> bool:
-    return entry[:1].isdigit() or entry[:1] in "-–~"
+    return bool(re.fullmatch(r"[-–+~<>≤≥ ]*\d[\d.,e+-]*( ?± ?[\d.e+-]+)?[ %x×]*|[-–]", entry))
 
 
 def command_line(what: str, command: str) -> str:

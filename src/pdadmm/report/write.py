@@ -122,7 +122,11 @@ def _body(report: Report, names: Sequence[str], folder: Path) -> list[tuple[str,
         parts = [
             sections.experiment_section(entry, f"experiment-{index}") for index, entry in enumerate(report.experiments)
         ]
-        found.append(("experiments", "Experiments", _section("experiments", "Experiments", "".join(parts))))
+        links = [
+            f'<li><a href="#experiment-{i}">{text(entry.title)}</a></li>' for i, entry in enumerate(report.experiments)
+        ]
+        jump = f'<ul class="jump">{"".join(links)}</ul>' if len(links) > 1 else ""
+        found.append(("experiments", "Experiments", _section("experiments", "Experiments", jump + "".join(parts))))
     if not runs:
         return found
     places = '<div class="slot" data-slot="filters"></div><div class="slot" data-slot="curves"></div>'
