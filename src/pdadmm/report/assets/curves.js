@@ -115,6 +115,7 @@ function notesOf(runs) {
   if (state.shown.has('objective') && new Set(visible.map((run) => run.method)).size > 1) {
     notes.push('Each method has an objective of its own, so their heights do not compare; scores do.');
   }
+  if (state.shown.has('test') && state.shown.has('train')) notes.push('Scores: solid on the test part, dashed on the training part.');
   if (visible.some((run) => run.thinned)) notes.push('Of long runs not every epoch is drawn.');
   return notes.length ? [el('p', { class: 'note' }, notes.join(' '))] : [];
 }
