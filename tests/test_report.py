@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -25,6 +26,7 @@ from pdadmm.report.proof import certificate, theory_of, words
 from pdadmm.report.runs import FoundRun, read_run
 from pdadmm.report.series import heat_map, timeline
 from reports import EPOCHS, make_runs
+from resume_cases import within
 
 MEGABYTE = 10**6
 
@@ -126,6 +128,15 @@ def test_damage_is_reported_and_the_rest_is_shown(copied: Path) -> None:
     assert "not a TOML file" in found["adam"].problems[0]
     shown = page(report.path)[0].words
     assert all(problem in shown for problem in report.problems)
+
+
+def test_pipes_in_place_of_files_are_not_waited_for(copied: Path) -> None:
+    for place in ("first/.lock", "first/summary.json", "second/history.jsonl", "adam/config.toml", "experiment.json"):
+        (copied / place).unlink(missing_ok=True)
+        os.mkfifo(copied / place)
+    with within(60):
+        report = write_report(copied)
+    assert len(report.problems) == 4  # a lock that nobody holds is none
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ def inline(value: str) -> str:
 
 def number(value: float | None, form: str = ".5g") -> str:
     """For people; a dash where there is none."""
-    return "–" if value is None or not math.isfinite(value) else format(value, form)
+    if value is None or math.isnan(value):
+        return "–"
+    return format(value, form).replace("inf", "∞")
 
 
 def embedded(value: Any) -> str:

@@ -81,7 +81,7 @@ def read_run(path: Path, folder: Path) -> FoundRun:
     """A run as far as it can be read."""
     name = path.relative_to(folder).as_posix() if path != folder else path.resolve().name
     found = FoundRun(path, name)
-    running = is_in_use(path)
+    running = (path / LOCK_FILE).is_file() and is_in_use(path)  # opening a pipe would wait forever
     try:
         found.config = read_config(path).resolved()
     except (PdadmmError, OSError, ArithmeticError) as error:

@@ -1,6 +1,6 @@
 /* A chart of curves over epochs or seconds, with a cursor for pointer, touch and keys.
 
-   spec: title, note, xName, log, logs (whether it may be), own (a switch of its own), height, whole (ticks without fractions),
+   spec: title, note, xName, xOne, place (the words for an x), log, logs (whether it may be), own (a switch of its own), height, whole (ticks without fractions),
          series [{label, colour, dash, second, thin, xs, ys, low, high, count}], marks [{x, text}], flags [x] */
 
 const MOST_ENTRIES = 9;
@@ -210,7 +210,7 @@ class Chart {
       line?.classList.toggle('faded', near !== null && i !== near);
       line?.classList.toggle('strong', i === near);
     });
-    this.tip.show(x, py === null ? top : Math.min(py, height - 40), `${this.spec.xOne} ${fmt(at)}`, this.entries(found, near, py));
+    this.tip.show(x, py === null ? top : Math.min(py, height - 40), this.spec.place(at), this.entries(found, near, py));
   }
 
   entries(found, near, py) {
@@ -231,7 +231,7 @@ class Chart {
   speak() {
     const found = this.values(this.at).filter((v) => this.chosen === null || v.index === this.chosen);
     const more = found.length > 4 ? `, and ${found.length - 4} more` : '';
-    say(`${this.spec.xOne} ${fmt(this.at)}: ${found.slice(0, 4).map((v) => `${v.s.label} ${fmt(v.y)}`).join(', ')}${more}`);
+    say(`${this.spec.place(this.at)}: ${found.slice(0, 4).map((v) => `${v.s.label} ${fmt(v.y)}`).join(', ')}${more}`);
   }
 
   leave() {

@@ -99,7 +99,7 @@ function panelsOf(runs, data, named) {
     const title = metrics[0].panel ? scoreName(runs, metrics.map((m) => m.key)) : metrics[0].name;
     panels.push(new Chart({
       title: named ? `${title}, ${data}` : title, xName: state.x === 'epoch' ? 'epochs' : 'seconds',
-      xOne: state.x === 'epoch' ? 'epoch' : 'second', log: Boolean(metrics[0].logs && state.log), whole: metrics[0].whole, series,
+      xOne: state.x, place: state.x === 'epoch' ? (x) => `epoch ${fmt(x)}` : (x) => `${fmt(x)} s`, log: Boolean(metrics[0].logs && state.log), whole: metrics[0].whole, series,
       marks: marksOf(runs), reach: state.x === 'epoch' ? 0 : Infinity,
     }));
   }

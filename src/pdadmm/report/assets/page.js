@@ -32,6 +32,16 @@ wide.addEventListener('change', fit);
 fit();
 contents.addEventListener('click', (event) => { if (event.target.closest('a') && !wide.matches) contents.open = false; });
 
+const links = new Map([...contents.querySelectorAll('a')].map((link) => [link.hash.slice(1), link]));
+const passing = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    const link = links.get(entry.target.id);
+    if (entry.isIntersecting) link.setAttribute('aria-current', 'true');
+    else link.removeAttribute('aria-current');
+  }
+}, { rootMargin: '-20% 0px -70% 0px' });
+links.forEach((_, id) => { const section = document.getElementById(id); if (section) passing.observe(section); });
+
 /* --- tables that can be sorted */
 
 function sortBy(table, column, direction) {
@@ -107,7 +117,7 @@ function drawRun(index) {
     const series = keys.map((key, i) => ({ label: names[key], colour: i, dash: 0, second: i === 1, xs: run.epoch, ys: run.curves[key] }));
     const shown = new Set(run.epoch);
     put('certificate', new Chart({
-      title: 'By how much the objective fell, and had to', xName: 'epochs', xOne: 'epoch', log: true, own: true, height: 250, series,
+      title: 'By how much the objective fell, and had to', xName: 'epochs', xOne: 'epoch', place: (x) => `epoch ${fmt(x)}`, log: true, own: true, height: 250, series,
       flags: run.uncertified.filter((epoch) => shown.has(epoch)), marks: run.marks.map((mark) => ({ x: mark.epoch, text: mark.text })),
       note: run.uncertified.length ? 'Crosses mark epochs whose certificate failed.' : '',
     }));
