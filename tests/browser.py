@@ -96,11 +96,13 @@ class Browser:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def open(self, page: Path, anchor: str = "") -> None:
+    def open(self, page: Path) -> None:
         """Load a file and wait until it is there."""
         self.events.clear()
-        self.call("Page.navigate", url=page.resolve().as_uri() + anchor)
-        self.until("document.readyState === 'complete'")
+        self.call("Page.navigate", url=page.resolve().as_uri())
+        deadline = time.monotonic() + SECONDS
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next(deadline))
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression."""
