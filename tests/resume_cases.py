@@ -178,8 +178,8 @@ def content_of(path: Path) -> dict[str, bytes]:
 
 
 def timeless_rows(run: Path) -> list[dict[str, Any]]:
-    """The history without the only numbers that may differ."""
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows_of(run)]
+    """The history without the only numbers that may differ, which are times."""
+    return [{key: value for key, value in row.items() if key not in ("seconds", "workers")} for row in rows_of(run)]
 
 
 def newest_state(run: Path) -> dict[str, Tensor]:

@@ -48,7 +48,8 @@ def test_the_history_table_has_every_key_and_no_other() -> None:
 
 def test_the_run_directory_page_names_every_file_and_exit_code() -> None:
     first_table = (DOCS / "run-directory.md").read_text(encoding="utf-8").split("\n## ")[0]
-    assert {row[0].strip("`") for row in rows(first_table)[1:]} == {*rundir._FILES, f"{rundir.CHECKPOINTS}/"}
+    folders = {f"{name}/" for name in rundir._FOLDERS}
+    assert {row[0].strip("`") for row in rows(first_table)[1:]} == {*rundir._FILES, *folders, rundir.REPORT_FILE}
     listed = {row[1].strip("`"): int(row[0]) for row in rows(section("run-directory.md", "Exit codes"))[1:] if row[1]}
     raised = {
         name: kind.exit_code

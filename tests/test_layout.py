@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 # From the ground up. Modules of one row may use each other.
 ROWS = [
     ["errors", "history", "config", "version", "observer"],
-    ["machine", "rundir", "growth", "storage"],
+    ["machine", "rundir", "growth", "storage", "events", "shell"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],
@@ -25,11 +25,19 @@ ROWS = [
     ["summary", "plot"],
     ["run"],
     ["inspection"],
+    ["report"],
     ["__init__"],
     ["cli", "__main__"],
 ]
 HEIGHT = {name: height for height, row in enumerate(ROWS) for name in row}
-LAZY = {"matplotlib": "plot", "pyarrow": "data", "tqdm": "cli", "scipy": "data", "urllib": "data"}
+LAZY = {
+    "matplotlib": "plot",
+    "pyarrow": "data",
+    "tqdm": "cli",
+    "scipy": "data",
+    "urllib": "data",
+    "tensorboard": "events",
+}
 
 
 def modules() -> list[Path]:
@@ -70,7 +78,7 @@ def test_importing_the_package_loads_no_extra() -> None:
     import subprocess
     import sys
 
-    extras = ("matplotlib", "pyarrow", "pandas", "scipy")
+    extras = ("matplotlib", "pyarrow", "pandas", "scipy", "tensorboard")
     code = f"import sys, pdadmm.cli.main; print([m for m in {extras} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout.strip() == "[]"

@@ -346,6 +346,7 @@ FREE = {
     "stationarity_every": "3",
     "checkpoint_every": "5",
     "checkpoint_minutes": "1",
+    "tensorboard": "on",
 }
 
 

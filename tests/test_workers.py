@@ -39,7 +39,7 @@ def train(out: Path, *options: str, code: int = 0, json_output: bool = True) -> 
 
 def history(out: Path) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ("seconds", "workers")} for row in rows]
 
 
 def processes_of(marker: str) -> list[int]:
@@ -229,6 +229,21 @@ def test_the_report_names_the_worker_that_computed_longest(tmp_path: Path) -> No
     slowest = max(workers, key=lambda worker: worker["compute_seconds"])
     first, last = slowest["layers"][0], slowest["layers"][-1]
     assert f"the others wait for worker {slowest['stage']} (layers {first} to {last})\n" in out
+
+
+def test_every_row_says_how_each_process_spent_its_iteration(tmp_path: Path) -> None:
+    train(tmp_path / "run", "--workers", "2", "--shards", "2")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    workers = json.loads((tmp_path / "run" / "summary.json").read_text())["workers"]
+    for number, worker in enumerate(workers):
+        for place, name in enumerate(("compute", "wait", "send")):
+            times = [row["workers"][number][place] for row in rows]
+            assert min(times) >= 0
+            assert sum(times) == pytest.approx(worker[f"{name}_seconds"])
+    for row in rows:
+        assert len(row["workers"]) == 4
+        assert sum(row["workers"][0]) <= row["seconds"]  # the process that measured both
+        assert all(compute > 0 for compute, _, _ in row["workers"])
 
 
 @pytest.mark.slow

@@ -208,6 +208,13 @@ class Config:
     checkpoint_minutes: float = _option(
         5.0, "run", "minutes between checkpoints; 0 for epochs alone, and none at all if both are 0", on_resume="free"
     )
+    tensorboard: str = _option(
+        "off",
+        "run",
+        "write the history as event files for TensorBoard too, into the run's tensorboard/; needs its extra",
+        ("off", "on"),
+        on_resume="free",
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", _widths(self.hidden))

@@ -22,6 +22,7 @@ KEYS: dict[str, str] = {
     "stationarity": "norm of L_rho's partial gradients, at the chosen interval and in the last row",
     "output_residual": "norm of the gradient that the output's solver left",
     "ridge": "lambda in this iteration",
+    "workers": "[compute, wait, send] seconds of each process in that iteration; only where there are several",
     "layers": "hidden layers in this iteration",
     "grown": "hidden layers inserted just before this iteration; a new certificate begins",
     "method": "the method, where it is not pdadmm",

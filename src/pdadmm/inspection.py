@@ -249,7 +249,7 @@ def _read_rows(path: Path, found: Inspection) -> None:
             line = file.readline(_LARGEST)
             if not line or (found.running and not line.endswith(b"\n")):
                 return
-            row = _row(line, f"line {number} of {path}")
+            row = parse_row(line, f"line {number} of {path}")
             if row["epoch"] != number:
                 raise DamageError(f"line {number} of {path} has epoch {str(row['epoch'])[:20]} instead of {number}")
             scores = {name: value for name, value in found.last.items() if name.endswith(("_accuracy", "_r2"))}
@@ -257,7 +257,8 @@ def _read_rows(path: Path, found: Inspection) -> None:
             found.seconds += number_in(row, "seconds") or 0.0
 
 
-def _row(line: bytes, place: str) -> Row:
+def parse_row(line: bytes, place: str) -> Row:
+    """A line of the history; `place` is where it stands, for the error."""
     if not line.endswith(b"\n"):
         raise DamageError(f"{place} is {'too long' if len(line) == _LARGEST else 'cut off'}")
     try:

@@ -77,6 +77,10 @@ class Method(Protocol):
     def network(self) -> Network:
         """The network as it is now."""
 
+    @property
+    def spent(self) -> tuple[float, float, float]:
+        """The seconds that this process computed, waited and sent in the last epoch."""
+
     def usage(self) -> list[Usage]:
         """How the processes spent their epochs."""
 

@@ -26,10 +26,12 @@ from pdadmm.config import Config, read_toml, to_toml
 from pdadmm.data import Dataset
 from pdadmm.engine.world import World
 from pdadmm.errors import PdadmmError, UserError
+from pdadmm.events import EventWriter
 from pdadmm.history import Row
 from pdadmm.observer import Observer
 from pdadmm.rundir import (
     CONFIG_FILE,
+    EVENTS,
     HISTORY_FILE,
     MODEL_FILE,
     PLOT_FILE,
@@ -78,6 +80,7 @@ def carry_out(
                 stack.enter_context(directory)
             _check_can_go_on(place)
         scribe = _Scribe(directory if leads else None, Folder(place.path), config, _is_first(world), observer)
+        stack.callback(scribe.close)
         storage = storage_of(config, place.path)
         keeper = Keeper(
             config.resolved(),
@@ -176,6 +179,9 @@ class _Scribe:
     ) -> None:
         self._directory, self.folder, self._is_first, self._observer = directory, folder, is_first, observer
         self._config = to_toml(config.resolved())
+        self._writes_events = is_first and config.tensorboard == "on"
+        self._events: EventWriter | None = None
+        self._before: list[Row] = []
         self._begun = False
         self._resumed: tuple[int, int] | None = None
 
@@ -207,7 +213,8 @@ class _Scribe:
         if not self._is_first:
             return []
         with (self.folder.run / HISTORY_FILE).open("rb") as file:
-            return [json.loads(line) for line in file.read(history_bytes).splitlines()]
+            self._before = [json.loads(line) for line in file.read(history_bytes).splitlines()]
+        return list(self._before)
 
     def _on_row(self, row: Row) -> None:
         if not self._begun and self._directory is not None:
@@ -216,7 +223,15 @@ class _Scribe:
         if self._is_first:
             assert self._directory is not None
             self._directory.append_row(row)
+        if self._writes_events:
+            self._events = self._events or EventWriter(self.folder.run / EVENTS, self._before)
+            self._events.write(row)
         self._observer.on_row(row)
+
+    def close(self) -> None:
+        """The run is over, however it ended."""
+        if self._events is not None:
+            self._events.close()
 
     def _begin(self, directory: RunDirectory) -> None:
         """The run can no longer be refused: now the directory becomes its own."""

@@ -6,6 +6,8 @@ model.safetensors   the network and its preprocessing
 summary.json        how the run ended, on what machine, in what time
 plot.png            the run as curves, where matplotlib is installed
 checkpoints/        what is needed to go on, see `pdadmm.checkpoint`
+tensorboard/        the history as event files, see `pdadmm.events`
+report.html         the run to look at, see `pdadmm.report`
 """
 
 from __future__ import annotations
@@ -32,9 +34,12 @@ MODEL_FILE = "model.safetensors"
 SUMMARY_FILE = "summary.json"
 PLOT_FILE = "plot.png"
 CHECKPOINTS = "checkpoints"
+EVENTS = "tensorboard"
+REPORT_FILE = "report.html"
 LOCK_FILE = ".lock"
 _LOCK_TRIES, _LOCK_SECONDS = 5, 0.1
 _FILES = (CONFIG_FILE, HISTORY_FILE, MODEL_FILE, SUMMARY_FILE, PLOT_FILE)
+_FOLDERS = (CHECKPOINTS, EVENTS)
 
 
 @contextlib.contextmanager
@@ -142,7 +147,7 @@ class RunDirectory:
         raise UserError(f"the run directory {self.path} is in use by another run")
 
     def _used(self) -> list[str]:
-        return [name for name in (*_FILES, CHECKPOINTS) if (self.path / name).exists()]
+        return [name for name in (*_FILES, *_FOLDERS) if (self.path / name).exists()]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -159,10 +164,11 @@ class RunDirectory:
         """Clear away the run before, which is kept until this one can no longer be refused, and write config.toml."""
         with storing(self.path):
             for name in self._used():
-                if name == CHECKPOINTS:
+                if name in _FOLDERS:
                     shutil.rmtree(self.path / name)
                 else:
                     (self.path / name).unlink()
+            (self.path / REPORT_FILE).unlink(missing_ok=True)  # it shows the run before
         self.write_text(CONFIG_FILE, config)
 
     def go_on(self, config: str, history_bytes: int) -> None:

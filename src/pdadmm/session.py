@@ -96,6 +96,11 @@ class Session:
         self.engine.finish()
         return self.engine.network()
 
+    @property
+    def spent(self) -> tuple[float, float, float]:
+        """The seconds that this process computed, waited and sent in the last iteration."""
+        return self.engine.spent
+
     def usage(self) -> list[Usage]:
         """What every process did in the iterations so far."""
         return self.engine.usage()

@@ -138,7 +138,10 @@ def _loop(world: World, prepared: Prepared, history: list[Row], observer: Observ
         is_first = world.stage == world.shard == 0
         due = keeper is not None and is_first and keeper.is_due(epoch)
         writing = keeper is not None and keeper.saver.is_writing
-        should_stop, due, writing = _anywhere(world, observer.should_stop(), due, writing)
+        flags = (observer.should_stop(), due, writing)
+        (should_stop, due, writing), times = _compare_notes(world, flags, session.spent)
+        if len(times) > 1:
+            row["workers"] = times
         if session.converged:
             status = "converged"
         elif should_stop:
@@ -168,7 +171,19 @@ def _with_way_back(error: DivergenceError, keeper: Keeper | None) -> DivergenceE
     )
 
 
-def _anywhere(world: World, *flags: bool) -> list[bool]:
-    """Each flag, true on every process if it is true on one."""
-    counts = torch.tensor(flags, dtype=torch.float64)
-    return [count > 0 for count in world.sum_over_shards(world.sum_over_stages(counts)).tolist()]
+def _compare_notes(
+    world: World, flags: tuple[bool, ...], spent: tuple[float, ...]
+) -> tuple[list[bool], list[list[float]]]:
+    """Each flag, true on every process if it is true on one; and how each process spent the iteration, by rank.
+
+    After the iteration, so that what it waited for at its end is counted; and in one exchange, because small ones cost
+    as much as large ones.
+    """
+    processes, rank = world.num_stages * world.num_shards, world.stage * world.num_shards + world.shard
+    notes = torch.zeros(len(flags) + processes * len(spent), dtype=torch.float64)
+    notes[: len(flags)] = torch.tensor(flags)
+    times = notes[len(flags) :].view(processes, len(spent))
+    times[rank] = torch.tensor(spent, dtype=torch.float64)
+    notes = world.sum_over_shards(world.sum_over_stages(notes))
+    told = notes[len(flags) :].view(processes, len(spent)).tolist()
+    return [count > 0 for count in notes[: len(flags)].tolist()], told

@@ -216,9 +216,9 @@ def same_bits(out: Path, calm: Path, stopped_in: int | None = None) -> bool:
 
 
 def history(out: Path) -> list[dict[str, Any]]:
-    """The rows without the key that says how long they took."""
+    """The rows without the keys that say how long they took."""
     rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ("seconds", "workers")} for row in rows]
 
 
 def last_epoch(out: Path) -> int:

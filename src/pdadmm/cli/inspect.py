@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import os
-import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ from pdadmm.errors import DamageError, UserError
 from pdadmm.inspection import Checkpoint, Inspection, inspect_run, number_in
 from pdadmm.machine import format_bytes
 from pdadmm.rundir import CONFIG_FILE, MODEL_FILE
+from pdadmm.shell import as_argument, beside, quoted
 
 _STATUS = {
     "running": "a run holds the directory",
@@ -64,11 +62,11 @@ class _Way:
     @property
     def command(self) -> str | None:
         """As a shell takes it."""
-        return " ".join(["pdadmm", *map(_quoted, self.arguments)]) if self.arguments else None
+        return " ".join(["pdadmm", *map(quoted, self.arguments)]) if self.arguments else None
 
 
 def _way(found: Inspection) -> _Way:
-    resume = ("train", "--resume", _path(found.path))
+    resume = ("train", "--resume", as_argument(found.path))
     if found.running:
         return _Way("it goes on by itself; a second run is refused")
     if found.config is None:
@@ -76,7 +74,7 @@ def _way(found: Inspection) -> _Way:
         return _Way(f"put a valid {CONFIG_FILE} back first{kept}")
     if found.newest is not None:
         return _way_on(found, found.config, found.newest, resume)
-    again = ("train", "--config", _path(found.path / CONFIG_FILE), "--out", _path(_beside(found.path)))
+    again = ("train", "--config", as_argument(found.path / CONFIG_FILE), "--out", as_argument(beside(found.path)))
     if found.checkpoints:
         return _Way("no checkpoint is valid: put the damaged files back from a copy, or run it all again", again)
     if found.model:
@@ -92,7 +90,7 @@ def _way_on(found: Inspection, config: Config, newest: Checkpoint, resume: tuple
     if epoch < found.epoch:
         text += f"; what came after it, to epoch {found.epoch}, is computed again"
     if newest.is_part:
-        command = " ".join(map(_quoted, resume))
+        command = " ".join(map(quoted, resume))
         return _Way(f"{text}: on all hosts as it was begun, torchrun … -m pdadmm {command}", epoch=epoch)
     assert newest.manifest is not None
     try:
@@ -110,26 +108,6 @@ def _way_on(found: Inspection, config: Config, newest: Checkpoint, resume: tuple
     if found.status == "stopped":
         text += "; if it diverged, it needs other options too, with --allow-changes"
     return _Way(text, resume, epoch)
-
-
-def _beside(run: Path) -> Path:
-    """A directory that is not there yet, for a run that takes the place of this one."""
-    named = run if run.name not in ("", "..") else run.resolve()
-    paths = (named.parent / f"{named.name or 'run'}-{number}" for number in itertools.count(2))
-    return next(path for path in paths if not os.path.lexists(path))
-
-
-def _path(path: Path) -> str:
-    """As an argument that is not taken for a flag."""
-    return f"./{path}" if str(path).startswith("-") else str(path)
-
-
-def _quoted(text: str) -> str:
-    """For a shell; what cannot be printed is spelled out, as bash and zsh read it."""
-    if text.isprintable():
-        return shlex.quote(text)
-    letters = (chr(byte) if 32 <= byte < 127 and byte not in b"\\'" else f"\\x{byte:02x}" for byte in os.fsencode(text))
-    return f"$'{''.join(letters)}'"
 
 
 def _printable(text: str) -> str:

@@ -50,7 +50,8 @@ def _add_flag(section: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -
         text += " (default: 9x100)"
     elif field.default is not None:
         text += f" (default: {field.default})"
-    kwargs: dict[str, Any] = {"nargs": "?", "const": "auto"} if field.name == "grow" else {}
+    alone = {"grow": "auto", "tensorboard": "on"}.get(field.name)
+    kwargs: dict[str, Any] = {"nargs": "?", "const": alone} if alone else {}
     section.add_argument(
         f"--{field.name.replace('_', '-')}",
         default=argparse.SUPPRESS,

@@ -16,9 +16,10 @@ from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.progress import Progress
 from pdadmm.config import Config
 from pdadmm.data import Dataset
-from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch, restarts
+from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch, own_rank, restarts
 from pdadmm.engine.world import LocalWorld, World
 from pdadmm.errors import StorageError, UserError
+from pdadmm.events import check_installed
 from pdadmm.machine import format_bytes, keep_freed_memory
 from pdadmm.observer import Observer
 from pdadmm.prepare import check_run, holds_data
@@ -73,6 +74,8 @@ class _StopRequest:
 def run(arguments: argparse.Namespace) -> int:
     """Train in this process, as one process of many, or by starting many."""
     config = _config(arguments)
+    if config.tensorboard == "on" and own_rank() == 0:
+        check_installed()
     keep_freed_memory()
     if config.workers * config.shards == 1:
         return _run_in(LocalWorld(), config, arguments)

@@ -100,6 +100,7 @@ class Engine:
         self._left: Boundary | None = None
         self._right: Boundary | None = None
         self._usage = torch.zeros(5, dtype=torch.float64)
+        self._spent = torch.zeros(5, dtype=torch.float64)
         self._regresses = False
         self._batches: Batches | None = None
         if config.batches > 1:
@@ -193,7 +194,7 @@ class Engine:
         before, began = dataclasses.replace(self._world.traffic), time.perf_counter()
         reports = self._iterate(ridge)
         after = self._world.traffic
-        self._usage += torch.tensor(
+        self._spent = torch.tensor(
             [
                 time.perf_counter() - began,
                 after.wait_seconds - before.wait_seconds,
@@ -203,7 +204,14 @@ class Engine:
             ],
             dtype=torch.float64,
         )
+        self._usage += self._spent
         return reports
+
+    @property
+    def spent(self) -> tuple[float, float, float]:
+        """The seconds that this process computed, waited and sent in the last iteration."""
+        seconds, waited, sent = self._spent[:3].tolist()
+        return seconds - waited - sent, waited, sent
 
     def usage(self) -> list[Usage]:
         """What every process did in the iterations so far, stage by stage, on every process."""

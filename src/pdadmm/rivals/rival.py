@@ -47,6 +47,7 @@ class Rival(ABC):
         self._num_test = ground.num_test
         self._objective = math.nan
         self._seconds, self._epochs = 0.0, 0
+        self.spent = (0.0, 0.0, 0.0)
 
     @classmethod
     def begin(cls, ground: Ground, start: Network | None, after: int) -> Self:
@@ -87,6 +88,7 @@ class Rival(ABC):
         self._check_finite(epoch, measured["objective"])
         self.epoch, self._objective = epoch, measured["objective"]
         self._seconds, self._epochs = self._seconds + seconds, self._epochs + 1
+        self.spent = (seconds, 0.0, 0.0)
         depth, method = len(self.config.hidden), self.config.method
         return {"epoch": epoch, "seconds": seconds, **measured, "layers": depth, "method": method}
 

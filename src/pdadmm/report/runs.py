@@ -1,0 +1,155 @@
+"""Runs as they are found below a folder: whole, under way, cut off or damaged.
+
+Nothing is verified but what is shown: `pdadmm inspect` looks at checkpoints and models. What cannot be read is put down
+as a problem, and the rest is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pdadmm.config import Config
+from pdadmm.errors import DamageError, PdadmmError
+from pdadmm.history import Row
+from pdadmm.inspection import Inspection, number_in, parse_row
+from pdadmm.run import read_config
+from pdadmm.rundir import CHECKPOINTS, CONFIG_FILE, EVENTS, HISTORY_FILE, LOCK_FILE, SUMMARY_FILE, is_in_use
+
+EXPERIMENT_FILE = "experiment.json"
+_LARGEST = 2**28  # bytes of a file that is read as a whole
+_NAMED = 3  # damaged lines of a history, before the rest is only counted
+
+
+@dataclass
+class FoundRun:
+    """All that is known of a run."""
+
+    path: Path
+    name: str
+    config: Config | None = None
+    """Resolved; None where config.toml cannot be read."""
+    rows: list[Row] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    """Empty before the end of a run."""
+    status: str = "stopped"
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def method(self) -> str:
+        """What trained it at last."""
+        return self.config.method if self.config else "unknown"
+
+    @property
+    def data(self) -> str:
+        """The data set's name, or its file's."""
+        return Path(self.config.data).name if self.config else "unknown"
+
+    @property
+    def seconds(self) -> float:
+        """Of training, over all rows."""
+        return sum(number_in(row, "seconds") or 0.0 for row in self.rows)
+
+    def last(self, key: str) -> float | None:
+        """The last value that the history has for a key."""
+        return next((value for row in reversed(self.rows) if (value := number_in(row, key)) is not None), None)
+
+
+def find_folders(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Run directories and folders of experiments, at and below a folder, in the order of their names."""
+    runs, experiments = [], []
+    for path, names in _walk(folder):
+        if HISTORY_FILE in names:
+            runs.append(path)
+        if EXPERIMENT_FILE in names:
+            experiments.append(path)
+    return runs, experiments
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, set[str]]]:
+    for place, folders, files in os.walk(folder):
+        # What belongs to a run is no folder of runs, and hidden folders are nobody's results.
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in (CHECKPOINTS, EVENTS))
+        yield Path(place), set(files)
+
+
+def read_run(path: Path, folder: Path) -> FoundRun:
+    """A run as far as it can be read."""
+    name = path.relative_to(folder).as_posix() if path != folder else path.resolve().name
+    found = FoundRun(path, name)
+    running = (path / LOCK_FILE).is_file() and is_in_use(path)  # opening a pipe would wait forever
+    try:
+        found.config = read_config(path).resolved()
+    except (PdadmmError, OSError, ArithmeticError) as error:
+        found.problems.append(_named(path / CONFIG_FILE, error))
+    _read_rows(found, running)
+    _read_summary(found)
+    found.status = _status(found, running)
+    return found
+
+
+def _read_rows(found: FoundRun, running: bool) -> None:
+    """Every line that can be read; the others are problems."""
+    path = found.path / HISTORY_FILE
+    try:
+        lines = read_bytes(path).splitlines(keepends=True)
+    except (DamageError, OSError) as error:
+        found.problems.append(_named(path, error))
+        return
+    damaged: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if running and number == len(lines) and not line.endswith(b"\n"):
+            break  # it is being written
+        try:
+            row = parse_row(line, f"line {number} of {path}")
+            if found.rows and row["epoch"] <= found.rows[-1]["epoch"]:
+                raise DamageError(f"line {number} of {path} does not follow the line before")
+        except DamageError as error:
+            damaged.append(str(error))
+        else:
+            found.rows.append(row)
+    found.problems += damaged[:_NAMED]
+    if len(damaged) > _NAMED:
+        found.problems.append(f"{len(damaged) - _NAMED} more lines of {path} cannot be used")
+
+
+def _read_summary(found: FoundRun) -> None:
+    path = found.path / SUMMARY_FILE
+    try:
+        summary = json.loads(read_bytes(path))
+        if not isinstance(summary, dict) or not {"epochs": int, "status": str}.items() <= _kinds(summary).items():
+            raise DamageError(f"{path} does not say how the run ended")
+        found.summary = summary
+    except FileNotFoundError:
+        pass  # the run has not ended
+    except (DamageError, OSError, ValueError, RecursionError) as error:
+        found.problems.append(_named(path, error))
+
+
+def _kinds(values: dict[str, Any]) -> dict[str, type]:
+    return {name: type(value) for name, value in values.items()}
+
+
+def _status(found: FoundRun, running: bool) -> str:
+    """As `pdadmm inspect` has it."""
+    seen = Inspection(found.path, running, config=found.config, summary=found.summary or None, present={HISTORY_FILE})
+    seen.stale_lock = not running and (found.path / LOCK_FILE).exists()
+    seen.epoch = found.rows[-1]["epoch"] if found.rows else 0
+    return str(seen.status)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A plain file of reasonable size; opening a pipe would wait forever."""
+    size = path.stat().st_size
+    if not path.is_file() or size > _LARGEST:
+        raise DamageError(f"{path} is not a plain file of at most {_LARGEST} bytes")
+    return path.read_bytes()
+
+
+def _named(path: Path, error: Exception) -> str:
+    reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    return reason if str(path) in reason else f"{path}: {reason}"
