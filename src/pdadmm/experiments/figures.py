@@ -1,0 +1,88 @@
+"""The figures, published curves dashed beside ours (needs the `plot` extra)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pdadmm.experiments.published import DATA, METHODS, published
+from pdadmm.history import Row
+
+_PUBLISHED_AS = {"gd": "GD", "adadelta": "Adadelta", "adagrad": "Adagrad", "adam": "Adam", "dladmm": "dlADMM"}
+_COLOURS = {
+    "pdadmm": "tab:red",
+    "authors": "tab:orange",
+    "gd": "tab:gray",
+    "adadelta": "tab:green",
+    "adagrad": "tab:purple",
+    "adam": "tab:blue",
+    "dladmm": "tab:brown",
+    "adam-128": "tab:cyan",
+}
+_DATA_COLOURS = dict(zip(DATA, ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown")))
+
+
+def accuracy_figure(
+    curves: Mapping[str, Mapping[str, Sequence[Mapping[int, Mapping[str, float]]]]], kind: str, names: Mapping[str, str]
+) -> Figure:
+    """A panel a data set: mean over seeds, and the paper's curves of the same methods."""
+    figure = Figure(figsize=(14, 8), layout="constrained")
+    panels = figure.subplots(2, 3, squeeze=False).ravel()
+    colour_of = {_PUBLISHED_AS.get(method, "pdADMM"): colour for method, colour in _COLOURS.items()}
+    colour_of |= {"pdADMM": _COLOURS["authors"], "Adam": _COLOURS["adam"]}
+    for axes, data in zip(panels, DATA, strict=True):
+        for method, found in curves.get(data, {}).items():
+            epochs = sorted(set.intersection(*(set(curve) for curve in found)))
+            means = [statistics.fmean(curve[epoch][kind] for curve in found) for epoch in epochs]
+            axes.plot(epochs, means, color=_COLOURS[method], label=names[method])
+        for method in METHODS:
+            values = published(kind, data, method)
+            style = {"color": colour_of[method], "linestyle": "--", "linewidth": 1, "alpha": 0.7}
+            axes.plot(list(values), list(values.values()), label=f"published: {method}", **style)
+        _finish(axes, DATA[data], "epoch", kind.replace("_", " "))
+    handles = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=8)
+    return figure
+
+
+def convergence_figure(histories: Mapping[tuple[str, str], Sequence[Row]]) -> Figure:
+    """Objective and residual of both runs, the published objective dashed, and k·c_k where it is defined."""
+    import math
+
+    figure = Figure(figsize=(14, 8), layout="constrained")
+    panels = figure.subplots(2, 3)
+    for (data, run), history in histories.items():
+        upper = panels[0 if run == "paper" else 1]
+        style: dict[str, Any] = {"color": _DATA_COLOURS[data], "label": DATA[data]}
+        positive = [row for row in history if row["objective"] > 0]
+        upper[0].plot([row["epoch"] for row in positive], [math.log(row["objective"]) for row in positive], **style)
+        upper[1].plot([row["epoch"] for row in history], [row["residual"] for row in history], **style)
+        upper[1].set_yscale("log")
+        if run == "theory":
+            rows = [row for row in history if row.get("c_k", 0) > 0]
+            panels[1][2].loglog([row["epoch"] for row in rows], [row["epoch"] * row["c_k"] for row in rows], **style)
+    for data in dict.fromkeys(data for data, _ in histories):
+        values = published("objective", data, "pdADMM")
+        style = {"color": _DATA_COLOURS[data], "linestyle": "--", "label": f"published: {DATA[data]}"}
+        panels[0][2].plot(list(values), list(values.values()), **style)
+    _finish(panels[0][0], "rho = nu, float32: ln objective", "epoch", "ln L_rho")
+    _finish(panels[0][1], "rho = nu, float32: residual", "epoch", "|p - q|")
+    _finish(panels[0][2], "published (full size; natural logarithm assumed)", "epoch", "ln objective")
+    _finish(panels[1][0], "rho = 4.1 nu, float64: ln objective", "epoch", "ln L_rho")
+    _finish(panels[1][1], "rho = 4.1 nu, float64: residual", "epoch", "|p - q|")
+    _finish(panels[1][2], "rho = 4.1 nu: k·c_k, must go to 0", "epoch k", "k·c_k")
+    for axes in panels.ravel():
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=7)
+    return figure
+
+
+def _finish(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.3)
