@@ -17,6 +17,7 @@ ROWS = [
     ["network", "block"],
     ["engine"],
     ["model", "plan", "checkpoint"],
+    ["calibration", "simulate"],
     ["method"],
     ["session"],
     ["rivals"],

@@ -12,7 +12,6 @@ from pdadmm.cli.options import add_config_flags, add_json_flag, config_from
 from pdadmm.cli.progress import print_notes
 from pdadmm.config import Config, format_hidden
 from pdadmm.data import Dataset, Preprocessor
-from pdadmm.engine.estimate import ITERATIONS
 from pdadmm.errors import UserError
 from pdadmm.growth import parse_schedule
 from pdadmm.machine import available_memory, format_bytes
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     except UserError:
         fits = False
     timeline = plan_time(config, shape) if fits else None
-    seconds = timeline.seconds / ITERATIONS if timeline else None
+    seconds = timeline.seconds if timeline else None
     if arguments.json:
         sizes = {"samples": shape.samples, "test_samples": shape.tests}
         sizes |= {"features": shape.features, "outputs": shape.outputs}
