@@ -26,11 +26,12 @@ ROWS = [
     ["summary", "plot"],
     ["run"],
     ["inspection"],
+    ["experiments"],
     ["__init__"],
     ["cli", "__main__"],
 ]
 HEIGHT = {name: height for height, row in enumerate(ROWS) for name in row}
-LAZY = {"matplotlib": "plot", "pyarrow": "data", "tqdm": "cli", "scipy": "data", "urllib": "data"}
+LAZY = {"matplotlib": "plot experiments", "pyarrow": "data", "tqdm": "cli", "scipy": "data", "urllib": "data"}
 
 
 def modules() -> list[Path]:
@@ -64,7 +65,7 @@ def test_doors_are_opened_only_behind_them() -> None:
     for path in modules():
         for name in imported(path):
             door = LAZY.get(name.split(".")[0])
-            assert door is None or row_of(path) == door, f"{path} imports {name}"
+            assert door is None or row_of(path) in door.split(), f"{path} imports {name}"
 
 
 def test_importing_the_package_loads_no_extra() -> None:

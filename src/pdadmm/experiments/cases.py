@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdadmm.config import LEARNING_RATES, Config
-from pdadmm.engine.cost import CostModel, total_work
+from pdadmm.config import Config
+from pdadmm.engine.cost import TYPICAL, Timing
 from pdadmm.errors import UserError
 from pdadmm.history import Row
+from pdadmm.plan import Shape, cost_model
 from pdadmm.run import read_config
 from pdadmm.rundir import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE, read_history
 
-START_UP = 2e11  # what starting a process takes, as work
+START_UP = 4.0  # seconds until a process has begun
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Case:
     path: Path
     """The run directory."""
     config: Config
-    shape: tuple[int, int, int]
-    """Samples, features and outputs, from which the work is estimated."""
+    shape: Shape
+    """Of its data, from which the work is estimated."""
     alone: bool = False
     """Its time is what it is run for, so nothing else may run beside it."""
 
@@ -42,24 +43,23 @@ class Case:
 
     @property
     def work(self) -> float:
-        """Of the whole run, in operations; only what is left against what is done matters."""
-        samples, features, outputs = self.shape
-        method = self.config.method
-        solver = self.config.solver if method == "pdadmm" else "gradient" if method in LEARNING_RATES else method
-        model = CostModel(solver, samples, (features, *self.config.hidden, outputs))
+        """Seconds of the whole run on typical cores; only what is left against what is done matters."""
+        timing = Timing(cost_model(self.config.resolved(), self.shape), TYPICAL)
         processes = self.config.workers * self.config.shards
-        return START_UP * processes + self.config.epochs * total_work(model).flops / processes
+        return START_UP + self.config.epochs * sum(timing.layer_seconds()) / processes
 
     def arguments(self, threads: int) -> list[str]:
         """Of `pdadmm train`, to begin or to go on."""
-        if self.is_begun():
+        if self.is_begun() and not self.alone:
             return ["--resume", str(self.path), "--data", self.config.data, "--threads", str(threads)]
         flags = []
         for field in dataclasses.fields(self.config):
             value = self.config.to_mapping().get(field.name)
             if value is not None and getattr(self.config, field.name) != field.default:
                 flags += [f"--{field.name.replace('_', '-')}", str(value)]
-        return [*flags, "--threads", str(threads), "--out", str(self.path)]
+        # What was timed in part is timed again: it has no checkpoints, which would take time.
+        again = ["--overwrite"] if self.is_begun() else []
+        return [*flags, *again, "--threads", str(threads), "--out", str(self.path)]
 
     def is_begun(self) -> bool:
         """Whether there is something to go on with."""

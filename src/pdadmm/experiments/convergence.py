@@ -17,8 +17,8 @@ from pdadmm.experiments.cases import Case
 from pdadmm.experiments.published import DATA, defects, published
 from pdadmm.experiments.results import Cell, Results, Table, at
 from pdadmm.experiments.runner import run_folder
-from pdadmm.experiments.settings import Settings, check_cached, shape_of
-from pdadmm.experiments.subset import samples_of, source_of, write_part
+from pdadmm.experiments.settings import Settings, check_cached
+from pdadmm.experiments.subset import part_shape, source_of, write_part
 from pdadmm.history import Row
 
 NAME, TITLE = "convergence", "Convergence: objective and residual by epoch"
@@ -113,7 +113,7 @@ def _case(settings: Settings, data: str, run: str) -> Case:
     }
     config = Config.from_mapping({**options, **_SCHEME, **RUNS[run]})
     path = run_folder(settings.out, NAME) / f"{data}-{run}"
-    return Case(path, config, (samples_of(data, scale), *shape_of(data)[1:]))
+    return Case(path, config, part_shape(data, scale))
 
 
 Histories = Mapping[tuple[str, str], Sequence[Row]]

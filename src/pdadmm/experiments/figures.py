@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +24,9 @@ _COLOURS = {
     "dladmm": "tab:brown",
     "adam-128": "tab:cyan",
 }
-_DATA_COLOURS = dict(zip(DATA, ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown")))
+_DATA_COLOURS = dict(
+    zip(DATA, ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown"), strict=True)
+)
 
 
 def accuracy_figure(
@@ -43,16 +46,16 @@ def accuracy_figure(
             values = published(kind, data, method)
             style = {"color": colour_of[method], "linestyle": "--", "linewidth": 1, "alpha": 0.7}
             axes.plot(list(values), list(values.values()), label=f"published: {method}", **style)
-        _finish(axes, DATA[data], "epoch", kind.replace("_", " "))
-    handles = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels())}
+        finish(axes, DATA[data], "epoch", kind.replace("_", " "))
+    handles = {
+        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=8)
     return figure
 
 
 def convergence_figure(histories: Mapping[tuple[str, str], Sequence[Row]]) -> Figure:
     """Objective and residual of both runs, the published objective dashed, and k·c_k where it is defined."""
-    import math
-
     figure = Figure(figsize=(14, 8), layout="constrained")
     panels = figure.subplots(2, 3)
     for (data, run), history in histories.items():
@@ -69,19 +72,20 @@ def convergence_figure(histories: Mapping[tuple[str, str], Sequence[Row]]) -> Fi
         values = published("objective", data, "pdADMM")
         style = {"color": _DATA_COLOURS[data], "linestyle": "--", "label": f"published: {DATA[data]}"}
         panels[0][2].plot(list(values), list(values.values()), **style)
-    _finish(panels[0][0], "rho = nu, float32: ln objective", "epoch", "ln L_rho")
-    _finish(panels[0][1], "rho = nu, float32: residual", "epoch", "|p - q|")
-    _finish(panels[0][2], "published (full size; natural logarithm assumed)", "epoch", "ln objective")
-    _finish(panels[1][0], "rho = 4.1 nu, float64: ln objective", "epoch", "ln L_rho")
-    _finish(panels[1][1], "rho = 4.1 nu, float64: residual", "epoch", "|p - q|")
-    _finish(panels[1][2], "rho = 4.1 nu: k·c_k, must go to 0", "epoch k", "k·c_k")
+    finish(panels[0][0], "rho = nu, float32: ln objective", "epoch", "ln L_rho")
+    finish(panels[0][1], "rho = nu, float32: residual", "epoch", "|p - q|")
+    finish(panels[0][2], "published (full size; natural logarithm assumed)", "epoch", "ln objective")
+    finish(panels[1][0], "rho = 4.1 nu, float64: ln objective", "epoch", "ln L_rho")
+    finish(panels[1][1], "rho = 4.1 nu, float64: residual", "epoch", "|p - q|")
+    finish(panels[1][2], "rho = 4.1 nu: k·c_k, must go to 0", "epoch k", "k·c_k")
     for axes in panels.ravel():
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
     return figure
 
 
-def _finish(axes: Axes, title: str, x: str, y: str) -> None:
+def finish(axes: Axes, title: str, x: str, y: str) -> None:
+    """What all panels have."""
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(x)
     axes.set_ylabel(y)

@@ -29,6 +29,7 @@ INTERRUPTED = 130
 class Failure:
     """A run that did not come to its end."""
 
+    experiment: str
     run: str
     code: int
     message: str
@@ -89,7 +90,7 @@ class Runner:
         return len(self._running) < self._jobs
 
     def _start(self, case: Case) -> None:
-        errors = tempfile.TemporaryFile()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         threads = 1 if case.alone else self._threads
         process = subprocess.Popen(
             [sys.executable, "-m", "pdadmm", "train", "--quiet", *case.arguments(threads)],
@@ -112,7 +113,7 @@ class Runner:
                 self._meter.advance(case.key, 1.0)
                 self._meter.show(f"{case.name} has ended", now=True)
             elif not (self._stops and code in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM)):
-                failures.append(Failure(case.name, code, running.last_line()))
+                failures.append(Failure(case.path.parent.parent.name, case.name, code, running.last_line()))
                 self._meter.say(f"failed: {failures[-1]}")
             running.errors.close()
         return failures

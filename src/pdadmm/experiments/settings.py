@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pdadmm.data.cache import data_home
 from pdadmm.data.published import VARIANTS
 from pdadmm.errors import UserError
-from pdadmm.experiments.published import DATA
+from pdadmm.plan import Shape
 
 
 @dataclass(frozen=True)
@@ -100,18 +99,7 @@ def check_cached(names: tuple[str, ...]) -> None:
         )
 
 
-def shape_of(data: str) -> tuple[int, int, int]:
-    """Samples, features and classes of a data set of the paper."""
+def shape_of(data: str) -> Shape:
+    """The shape of a data set of the paper."""
     variant = VARIANTS[data]
-    return variant.samples[0], variant.features, variant.num_classes
-
-
-def sizes(settings: Settings) -> dict[str, Any]:
-    """The scale as plain values."""
-    scale = settings.scale
-    return {"hidden": f"{scale.depth}x{scale.width}", "samples_at_most": scale.samples, "tests_at_most": scale.tests}
-
-
-def describe(names: tuple[str, ...]) -> str:
-    """Data sets for people."""
-    return ", ".join(DATA[name] for name in names)
+    return Shape(*variant.samples, variant.features, variant.num_classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from pdadmm.data import Part, load_data
 from pdadmm.data.arrays import Array
 from pdadmm.experiments.settings import Scale, shape_of
+from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
 
 
@@ -34,10 +36,10 @@ def write_part(name: str, scale: Scale, out: Path) -> None:
     write_whole(path, buffer.getvalue())
 
 
-def samples_of(name: str, scale: Scale) -> int:
-    """Training samples, as far as can be told without reading them."""
-    whole = shape_of(name)[0]
-    return whole if scale.samples is None else min(whole, scale.samples)
+def part_shape(name: str, scale: Scale) -> Shape:
+    """Its shape, as far as can be told without reading it."""
+    shape = shape_of(name)
+    return shape if scale.samples is None else replace(shape, samples=min(shape.samples, scale.samples))
 
 
 def _part(part: Part, count: int) -> tuple[Array, Array]:

@@ -1,0 +1,301 @@
+"""How much faster are many workers? Measured where there are cores, simulated beyond, beside the published speedups.
+
+*Measured*: `pdadmm train` with one and with two workers of one thread each on this machine, on random data of the
+data set's shape; what is computed does not depend on what can be learned. *Simulated*: one worker for each layer,
+joined by links of 1, 10 and 25 Gbit/s, by `pdadmm.simulate`. Its compute times are those of single layers measured at
+the same number of samples and widths; where the whole network was timed on one worker, they are brought to its time.
+"""
+
+from __future__ import annotations
+
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pdadmm.config import Config
+from pdadmm.engine.timeline import Link
+from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
+from pdadmm.experiments.cases import Case
+from pdadmm.experiments.meter import Meter
+from pdadmm.experiments.published import DATA, defects, published
+from pdadmm.experiments.results import Cell, Results, Table
+from pdadmm.experiments.settings import Settings, shape_of
+from pdadmm.machine import available_memory
+from pdadmm.plan import Shape, plan_memory
+from pdadmm.rundir import make_directory, write_whole
+from pdadmm.simulate import Machine, serial_seconds, simulate
+
+SHARED = "speedup"  # the folder of runs and blocks that both experiments use
+SOLVERS = ("exact", "linearized")
+SETS = ("mnist", "fashion", "kmnist", "cifar10", "cifar100")
+LINKS = {"no link cost": Link(), **{f"{g} Gbit/s": Link(g * 1e9 / 8, 50e-6) for g in (25, 10, 1)}}
+MOST_EPOCH_SECONDS = 60.0  # a whole network is timed where a typical core would need no longer
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of the paper at the scale of the experiment; `x` is the published number it stands for."""
+
+    data: str
+    solver: str
+    x: int
+    depth: int
+    width: int
+    shape: Shape
+
+    def config(self, workers: int) -> Config:
+        """Whole from the start, as a timed run has it."""
+        return Config(hidden=(self.width,) * self.depth, solver=self.solver, grow="off", workers=workers)
+
+    @property
+    def workers(self) -> int:
+        """One for each layer, the output counted."""
+        return self.depth + 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of a network; times in seconds an epoch."""
+
+    network: Network
+    serial: float
+    is_whole: bool
+    """Whether the serial time is of the whole network, measured, or added up from its layers."""
+    measured: float | None
+    """Two workers of one thread each on this machine."""
+    measured_serial: float | None
+    simulated: dict[str, tuple[float, float]]
+    """By link: speedup and epoch seconds."""
+
+    @property
+    def measured_speedup(self) -> float | None:
+        """Two workers against one."""
+        return self.measured_serial / self.measured if self.measured and self.measured_serial else None
+
+
+class Speedup:
+    """An experiment over networks that differ in one number; `timed` are those of its values that are also measured."""
+
+    def __init__(
+        self, settings: Settings, name: str, title: str, networks: Sequence[Network], timed: Sequence[int]
+    ) -> None:
+        self.name, self.title = name, title
+        self._settings, self._networks = settings, networks
+        self._store = BlockStore(settings.folder(SHARED) / "blocks.json")
+        by_key = {block.key: block for network in networks for block in self._blocks(network).values()}
+        self.blocks = list(by_key.values())
+        """The layers to measure, each once."""
+        cases = [self._case(n, workers) for n in networks if n.x in timed for workers in (1, 2)]
+        self.cases = list({case.path: case for case in cases if case.is_finished() or _can_be_timed(case)}.values())
+        """The runs to time, each once."""
+
+    def check(self) -> None:
+        """Make the data that is run on."""
+        for case in self.cases:
+            _write_random(case.config.data, case.shape)
+
+    def measure(self, meter: Meter) -> None:
+        """Measure the layers that have not been."""
+        for block in self.blocks:
+            if block not in self._store:
+                meter.show(f"measuring a layer: {block.key}")
+                self._store.add(block)
+            meter.advance(block.key, 1.0)
+        meter.close()
+
+    def is_measured(self, block: Block) -> bool:
+        """Whether its time is known."""
+        return block in self._store
+
+    def results(self) -> Results:
+        """What is known of the networks whose layers were measured."""
+        from pdadmm.experiments.speedup_figure import speedup_figure
+
+        found = [
+            self._found(n) for n in self._networks if all(block in self._store for block in self._blocks(n).values())
+        ]
+        groups: dict[tuple[str, str], list[Found]] = {}
+        for one in found:
+            groups.setdefault((one.network.data, one.network.solver), []).append(one)
+        figure = self.name.replace("-", "_")
+        tables = {"Measured on this machine": measured_table(found)} if any(one.measured for one in found) else {}
+        tables |= {
+            f"{DATA[data]}, {solver}: published and simulated": simulated_table(figure, ones)
+            for (data, solver), ones in groups.items()
+        }
+        return Results(
+            self.name,
+            self.title,
+            self._settings.scale.name,
+            self._settings.command,
+            defects("machines", "disagree", "seconds", "cifar100", "cifar10"),
+            self._notes(),
+            long_table(figure, found),
+            tables,
+            {"networks": [_numbers(figure, one) for one in found]},
+            {"figure": speedup_figure(figure, found)} if found else {},
+        )
+
+    def _blocks(self, network: Network) -> dict[str, Block]:
+        repeats = 1 if self._settings.scale.speedup_samples is None else 5
+        return {kind: Block(network.solver, network.shape, network.width, kind, 1, repeats) for kind in KINDS}
+
+    def _case(self, network: Network, workers: int) -> Case:
+        shape, scale = network.shape, self._settings.scale
+        size = f"{shape.samples}-{shape.features}-{shape.outputs}"
+        config = replace(
+            network.config(workers),
+            data=str(self._settings.out / "data" / f"random-{size}.npz"),
+            test_fraction=0.0,
+            epochs=scale.timed_epochs,
+            evaluate_every=scale.timed_epochs,
+            stationarity_every=0,
+            checkpoint_minutes=0.0,
+        )
+        name = f"{network.solver}-{size}-{network.depth}x{network.width}-{workers}"
+        return Case(self._settings.folder(SHARED) / "runs" / name, config, shape, alone=True)
+
+    def _found(self, network: Network) -> Found:
+        times = {kind: self._store[block] for kind, block in self._blocks(network).items()}
+        one, two = (_epoch_seconds(self._case(network, workers)) for workers in (1, 2))
+        config, layers = network.config(network.workers).resolved(), network.workers
+        added_up = serial_seconds(config, network.shape, Machine(), step_seconds(times, layers))
+        seconds = step_seconds(times, layers, one / added_up if one else 1.0)
+        simulated = {}
+        for name, link in LINKS.items():
+            simulation = simulate(config, network.shape, Machine(), link, seconds)
+            simulated[name] = (simulation.speedup, simulation.epoch_seconds)
+        return Found(network, one or added_up, one is not None, two, one, simulated)
+
+    def _notes(self) -> list[str]:
+        scale = self._settings.scale
+        notes = [
+            "*Measured*: one and two workers of one thread each on this machine, random data of the data set's shape, "
+            "median epoch without the first, nothing else running. *Simulated*: one worker (one core as fast as this "
+            "machine's) for each layer, the output layer counted, 50 µs latency; compute times are of single layers "
+            "measured here at these samples and widths.",
+            "Speedup is against one worker with all layers. The serial seconds are of the whole network where it was "
+            "measured (whole), else added up from its layers (layers). `exact` is this program's default solver, "
+            "`linearized` the paper's steps with step sizes in closed form.",
+        ]
+        if scale.speedup_samples is not None:
+            notes.append(
+                f"Scaled down: at most {scale.speedup_samples:,} samples and widths divided by {scale.narrower}, so "
+                f"links weigh about {scale.narrower} times as much against computing as at full size; the published "
+                f"values are for the full size. --scale paper has the published sizes."
+            )
+        else:
+            notes.append("Whole networks were timed where they fit in memory and a core needs about a minute an epoch.")
+        lacking = [block.key for block in self.blocks if block not in self._store]
+        return [*notes, f"Not measured yet: {len(lacking)} layers."] if lacking else notes
+
+
+def networks(settings: Settings, name: str, xs: Sequence[int], sizes: dict[int, tuple[int, int]]) -> list[Network]:
+    """The networks of the experiment: `sizes` has depth and width for each x, before the scale narrows them."""
+    scale, found = settings.scale, []
+    data = settings.chosen_data(SETS, name)
+    for solver in settings.chosen_methods(SOLVERS, SOLVERS, name):
+        for one in data:
+            shape = shape_of(one)
+            samples = min(shape.samples, scale.speedup_samples or shape.samples)
+            shape = Shape(samples, 0, shape.features, shape.outputs)
+            found += [Network(one, solver, x, sizes[x][0], max(2, sizes[x][1] // scale.narrower), shape) for x in xs]
+    return found
+
+
+def _can_be_timed(case: Case) -> bool:
+    """Whether a run fits in memory and in the time."""
+    free = available_memory()
+    fits = free is None or plan_memory(case.config.resolved(), case.shape).total < free
+    epochs, processes = case.config.epochs, case.config.workers
+    return fits and case.work * processes / epochs < MOST_EPOCH_SECONDS
+
+
+def _epoch_seconds(case: Case) -> float | None:
+    return statistics.median(row["seconds"] for row in case.history()[1:]) if case.is_finished() else None
+
+
+def _write_random(path: str, shape: Shape) -> None:
+    """Normal features, and each class equally often."""
+    target = Path(path)
+    if target.exists():
+        return
+    X = np.random.default_rng(0).standard_normal((shape.samples, shape.features), dtype=np.float32)
+    buffer = io.BytesIO()
+    np.savez(buffer, X=X, y=np.arange(shape.samples) % shape.outputs)
+    make_directory(target.parent)
+    write_whole(target, buffer.getvalue())
+
+
+def measured_table(found: Sequence[Found]) -> Table:
+    """Networks that were timed whole on one and on two workers."""
+    rows: list[list[Cell]] = []
+    for one in found:
+        network = one.network
+        if one.measured is None or one.measured_serial is None:
+            continue
+        name = f"{network.depth}x{network.width}, {network.shape.samples:,} samples"
+        seconds = [f"{one.measured_serial:.3f}", f"{one.measured:.3f}"]
+        rows.append([DATA[network.data], network.solver, name, *seconds, f"{one.measured_speedup:.2f}"])
+    columns = ["shape of", "solver", "network", "1 worker, s an epoch", "2 workers, s an epoch", "measured speedup"]
+    return Table(columns, rows)
+
+
+def simulated_table(figure: str, found: Sequence[Found]) -> Table:
+    """One data set and solver: the published speedup beside what each link would give."""
+    data = found[0].network.data
+    what = figure.removeprefix("speedup_")
+    ours = published(figure, data, "speedup")
+    columns = [what, "network here", "workers", "published speedup", "serial s an epoch"]
+    rows: list[list[Cell]] = []
+    for one in found:
+        network = one.network
+        serial = f"{one.serial:.3g} ({'whole' if one.is_whole else 'layers'})"
+        other = f"{ours[network.x]:.2f}" if network.x in ours else None
+        name = f"{network.depth}x{network.width}, {network.shape.samples:,}"
+        simulated = [f"{speedup:.2f}" for speedup, _ in one.simulated.values()]
+        rows.append([network.x, name, network.workers, other, serial, *simulated])
+    return Table([*columns, *(f"simulated, {link}" for link in LINKS)], rows)
+
+
+def _numbers(figure: str, one: Found) -> dict[str, Any]:
+    network = one.network
+    return {
+        "data": network.data,
+        "solver": network.solver,
+        figure.removeprefix("speedup_"): network.x,
+        "hidden": f"{network.depth}x{network.width}",
+        "samples": network.shape.samples,
+        "published_speedup": published(figure, network.data, "speedup").get(network.x),
+        "serial_seconds": one.serial,
+        "serial_source": "whole network" if one.is_whole else "layers",
+        "measured": {"workers": 2, "seconds": one.measured, "speedup": one.measured_speedup},
+        "simulated": {
+            "workers": network.workers,
+            **{link: {"speedup": s, "epoch_seconds": seconds} for link, (s, seconds) in one.simulated.items()},
+        },
+    }
+
+
+def long_table(figure: str, found: Sequence[Found]) -> Table:
+    """One row for each speedup, with how it was come by."""
+    rows: list[list[Cell]] = []
+    for one in found:
+        n = one.network
+        head: list[Cell] = [n.data, n.solver, n.x, n.depth, n.width, n.shape.samples]
+        for x, series in ((n.x, "speedup"),):
+            value = published(figure, n.data, series).get(x)
+            if value is not None:
+                serial, parallel = (published(figure, n.data, s).get(x) for s in ("serial_seconds", "parallel_seconds"))
+                rows.append([*head, "published", None, None, serial, parallel, value])
+        if one.measured is not None:
+            rows.append([*head, "measured", 2, "this machine", one.measured_serial, one.measured, one.measured_speedup])
+        for link, (speedup, seconds) in one.simulated.items():
+            rows.append([*head, "simulated", n.workers, link, one.serial, seconds, speedup])
+    columns = ("data", "solver", figure.removeprefix("speedup_"), "depth", "width", "samples", "how", "workers", "link")
+    return Table((*columns, "serial_seconds", "parallel_seconds", "speedup"), rows)
