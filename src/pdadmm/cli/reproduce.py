@@ -95,4 +95,6 @@ def _names(arguments: argparse.Namespace) -> tuple[str, ...]:
         raise UserError("--methods is for one experiment, as they have different ones; got it with all")
     if arguments.curves is not None and not arguments.curves.is_dir():
         raise UserError(f"--curves must name a folder; got {arguments.curves}")
+    if arguments.curves is not None and arguments.scale != "paper":
+        raise UserError(f"--curves are of full size and go with --scale paper; got --scale {arguments.scale}")
     return _NAMES if arguments.experiment == "all" else (arguments.experiment,)

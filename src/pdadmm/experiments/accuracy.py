@@ -14,7 +14,7 @@ from typing import Any
 from pdadmm.config import PRESETS, Config
 from pdadmm.experiments import published as paper
 from pdadmm.experiments.cases import Case
-from pdadmm.experiments.curves import Curve, read_curves, write_curve
+from pdadmm.experiments.curves import Curve, read_curve, read_curves, write_curve
 from pdadmm.experiments.published import DATA, defects, published
 from pdadmm.experiments.results import Cell, Results, Table, at, mean_and_spread
 from pdadmm.experiments.runner import finished, run_folder
@@ -100,10 +100,7 @@ class Accuracy:
         """What the finished runs came to."""
         from pdadmm.experiments.figures import accuracy_figure
 
-        folder = self._settings.folder(NAME) / "curves"
-        for case in finished(self.cases):
-            write_curve(case.history(), folder / f"{case.name}.csv")
-        curves = {data: self._curves(folder, data) for data in self._data}
+        curves = {data: self._curves(data) for data in self._data}
         curves = {data: found for data, found in curves.items() if found}
         return Results(
             NAME,
@@ -125,11 +122,16 @@ class Accuracy:
             },
         )
 
-    def _curves(self, folder: Path, data: str) -> dict[str, list[Curve]]:
+    def _curves(self, data: str) -> dict[str, list[Curve]]:
+        """Those kept before, and those of the runs that have ended, which are kept now."""
         kept = self._settings.curves
-        earlier = read_curves(kept, data, self._methods) if kept is not None else {}
-        own = read_curves(folder, data, self._methods)
-        return {m: [*earlier.get(m, []), *own.get(m, [])] for m in self._methods if m in earlier or m in own}
+        found = read_curves(kept, data, self._methods) if kept is not None else {}
+        for case in finished([case for case in self.cases if case.name.startswith(f"{data}-")]):
+            path = self._settings.folder(NAME) / "curves" / f"{case.name}.csv"
+            write_curve(case.history(), path)
+            method, _, _ = case.name.removeprefix(f"{data}-").rpartition("-")
+            found.setdefault(method, []).append(read_curve(path))
+        return {method: found[method] for method in self._methods if method in found}
 
     def _notes(self, curves: Mapping[str, Mapping[str, Sequence[Curve]]]) -> list[str]:
         scale = self._settings.scale

@@ -10,21 +10,28 @@ from __future__ import annotations
 
 import io
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from pdadmm.config import Config
-from pdadmm.engine.timeline import Link
+from pdadmm.engine.schedule import Step
 from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
 from pdadmm.experiments.cases import Case
 from pdadmm.experiments.meter import Meter
-from pdadmm.experiments.published import DATA, defects, published
-from pdadmm.experiments.results import Cell, Results, Table
+from pdadmm.experiments.published import DATA, defects
+from pdadmm.experiments.results import Results
 from pdadmm.experiments.settings import Settings, shape_of
+from pdadmm.experiments.speedup_tables import (
+    LINKS,
+    Found,
+    Network,
+    long_table,
+    measured_table,
+    numbers,
+    simulated_table,
+)
 from pdadmm.machine import available_memory
 from pdadmm.plan import Shape, plan_memory
 from pdadmm.rundir import make_directory, write_whole
@@ -33,49 +40,7 @@ from pdadmm.simulate import Machine, serial_seconds, simulate
 SHARED = "speedup"  # the folder of runs and blocks that both experiments use
 SOLVERS = ("exact", "linearized")
 SETS = ("mnist", "fashion", "kmnist", "cifar10", "cifar100")
-LINKS = {"no link cost": Link(), **{f"{g} Gbit/s": Link(g * 1e9 / 8, 50e-6) for g in (25, 10, 1)}}
 MOST_EPOCH_SECONDS = 60.0  # a whole network is timed where a typical core would need no longer
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network of the paper at the scale of the experiment; `x` is the published number it stands for."""
-
-    data: str
-    solver: str
-    x: int
-    depth: int
-    width: int
-    shape: Shape
-
-    def config(self, workers: int) -> Config:
-        """Whole from the start, as a timed run has it."""
-        return Config(hidden=(self.width,) * self.depth, solver=self.solver, grow="off", workers=workers)
-
-    @property
-    def workers(self) -> int:
-        """One for each layer, the output counted."""
-        return self.depth + 1
-
-
-@dataclass(frozen=True)
-class Found:
-    """What is known of a network; times in seconds an epoch."""
-
-    network: Network
-    serial: float
-    is_whole: bool
-    """Whether the serial time is of the whole network, measured, or added up from its layers."""
-    measured: float | None
-    """Two workers of one thread each on this machine."""
-    measured_serial: float | None
-    simulated: dict[str, tuple[float, float]]
-    """By link: speedup and epoch seconds."""
-
-    @property
-    def measured_speedup(self) -> float | None:
-        """Two workers against one."""
-        return self.measured_serial / self.measured if self.measured and self.measured_serial else None
 
 
 class Speedup:
@@ -116,9 +81,8 @@ class Speedup:
         """What is known of the networks whose layers were measured."""
         from pdadmm.experiments.speedup_figure import speedup_figure
 
-        found = [
-            self._found(n) for n in self._networks if all(block in self._store for block in self._blocks(n).values())
-        ]
+        ready = [n for n in self._networks if all(block in self._store for block in self._blocks(n).values())]
+        found = [self._found(n, self._factor(n, ready)) for n in ready]
         groups: dict[tuple[str, str], list[Found]] = {}
         for one in found:
             groups.setdefault((one.network.data, one.network.solver), []).append(one)
@@ -137,7 +101,7 @@ class Speedup:
             self._notes(),
             long_table(figure, found),
             tables,
-            {"networks": [_numbers(figure, one) for one in found]},
+            {"networks": [numbers(figure, one) for one in found]},
             {"figure": speedup_figure(figure, found)} if found else {},
         )
 
@@ -160,17 +124,28 @@ class Speedup:
         name = f"{network.solver}-{size}-{network.depth}x{network.width}-{workers}"
         return Case(self._settings.folder(SHARED) / "runs" / name, config, shape, alone=True)
 
-    def _found(self, network: Network) -> Found:
+    def _added_up(self, network: Network) -> float:
+        config = network.config(network.workers).resolved()
+        return serial_seconds(config, network.shape, Machine(), self._seconds(network))
+
+    def _seconds(self, network: Network, factor: float = 1.0) -> Callable[[Step, int], float]:
         times = {kind: self._store[block] for kind, block in self._blocks(network).items()}
+        return step_seconds(times, network.workers, factor)
+
+    def _factor(self, network: Network, others: Sequence[Network]) -> float:
+        """What whole networks of the same shape and solver take against their layers one by one."""
+        alike = [n for n in others if (n.shape, n.solver) == (network.shape, network.solver)]
+        whole = {n: _epoch_seconds(self._case(n, 1)) for n in alike}
+        return statistics.median([time / self._added_up(n) for n, time in whole.items() if time] or [1.0])
+
+    def _found(self, network: Network, factor: float) -> Found:
         one, two = (_epoch_seconds(self._case(network, workers)) for workers in (1, 2))
-        config, layers = network.config(network.workers).resolved(), network.workers
-        added_up = serial_seconds(config, network.shape, Machine(), step_seconds(times, layers))
-        seconds = step_seconds(times, layers, one / added_up if one else 1.0)
+        config, seconds = network.config(network.workers).resolved(), self._seconds(network, factor)
         simulated = {}
         for name, link in LINKS.items():
             simulation = simulate(config, network.shape, Machine(), link, seconds)
             simulated[name] = (simulation.speedup, simulation.epoch_seconds)
-        return Found(network, one or added_up, one is not None, two, one, simulated)
+        return Found(network, self._added_up(network), factor, one, two, simulated)
 
     def _notes(self) -> list[str]:
         scale = self._settings.scale
@@ -179,9 +154,9 @@ class Speedup:
             "median epoch without the first, nothing else running. *Simulated*: one worker (one core as fast as this "
             "machine's) for each layer, the output layer counted, 50 µs latency; compute times are of single layers "
             "measured here at these samples and widths.",
-            "Speedup is against one worker with all layers. The serial seconds are of the whole network where it was "
-            "measured (whole), else added up from its layers (layers). `exact` is this program's default solver, "
-            "`linearized` the paper's steps with step sizes in closed form.",
+            "Speedup is against one worker with all layers. Where whole networks of a shape were timed, the times of "
+            "its layers are multiplied by what the whole took against their sum. `exact` is this program's default "
+            "solver, `linearized` the paper's steps with step sizes in closed form.",
         ]
         if scale.speedup_samples is not None:
             notes.append(
@@ -230,72 +205,3 @@ def _write_random(path: str, shape: Shape) -> None:
     np.savez(buffer, X=X, y=np.arange(shape.samples) % shape.outputs)
     make_directory(target.parent)
     write_whole(target, buffer.getvalue())
-
-
-def measured_table(found: Sequence[Found]) -> Table:
-    """Networks that were timed whole on one and on two workers."""
-    rows: list[list[Cell]] = []
-    for one in found:
-        network = one.network
-        if one.measured is None or one.measured_serial is None:
-            continue
-        name = f"{network.depth}x{network.width}, {network.shape.samples:,} samples"
-        seconds = [f"{one.measured_serial:.3f}", f"{one.measured:.3f}"]
-        rows.append([DATA[network.data], network.solver, name, *seconds, f"{one.measured_speedup:.2f}"])
-    columns = ["shape of", "solver", "network", "1 worker, s an epoch", "2 workers, s an epoch", "measured speedup"]
-    return Table(columns, rows)
-
-
-def simulated_table(figure: str, found: Sequence[Found]) -> Table:
-    """One data set and solver: the published speedup beside what each link would give."""
-    data = found[0].network.data
-    what = figure.removeprefix("speedup_")
-    ours = published(figure, data, "speedup")
-    columns = [what, "network here", "workers", "published speedup", "serial s an epoch"]
-    rows: list[list[Cell]] = []
-    for one in found:
-        network = one.network
-        serial = f"{one.serial:.3g} ({'whole' if one.is_whole else 'layers'})"
-        other = f"{ours[network.x]:.2f}" if network.x in ours else None
-        name = f"{network.depth}x{network.width}, {network.shape.samples:,}"
-        simulated = [f"{speedup:.2f}" for speedup, _ in one.simulated.values()]
-        rows.append([network.x, name, network.workers, other, serial, *simulated])
-    return Table([*columns, *(f"simulated, {link}" for link in LINKS)], rows)
-
-
-def _numbers(figure: str, one: Found) -> dict[str, Any]:
-    network = one.network
-    return {
-        "data": network.data,
-        "solver": network.solver,
-        figure.removeprefix("speedup_"): network.x,
-        "hidden": f"{network.depth}x{network.width}",
-        "samples": network.shape.samples,
-        "published_speedup": published(figure, network.data, "speedup").get(network.x),
-        "serial_seconds": one.serial,
-        "serial_source": "whole network" if one.is_whole else "layers",
-        "measured": {"workers": 2, "seconds": one.measured, "speedup": one.measured_speedup},
-        "simulated": {
-            "workers": network.workers,
-            **{link: {"speedup": s, "epoch_seconds": seconds} for link, (s, seconds) in one.simulated.items()},
-        },
-    }
-
-
-def long_table(figure: str, found: Sequence[Found]) -> Table:
-    """One row for each speedup, with how it was come by."""
-    rows: list[list[Cell]] = []
-    for one in found:
-        n = one.network
-        head: list[Cell] = [n.data, n.solver, n.x, n.depth, n.width, n.shape.samples]
-        for x, series in ((n.x, "speedup"),):
-            value = published(figure, n.data, series).get(x)
-            if value is not None:
-                serial, parallel = (published(figure, n.data, s).get(x) for s in ("serial_seconds", "parallel_seconds"))
-                rows.append([*head, "published", None, None, serial, parallel, value])
-        if one.measured is not None:
-            rows.append([*head, "measured", 2, "this machine", one.measured_serial, one.measured, one.measured_speedup])
-        for link, (speedup, seconds) in one.simulated.items():
-            rows.append([*head, "simulated", n.workers, link, one.serial, seconds, speedup])
-    columns = ("data", "solver", figure.removeprefix("speedup_"), "depth", "width", "samples", "how", "workers", "link")
-    return Table((*columns, "serial_seconds", "parallel_seconds", "speedup"), rows)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pdadmm.experiments.figures import finish
 from pdadmm.experiments.published import DATA, published
-from pdadmm.experiments.speedup import LINKS, SETS, Found
+from pdadmm.experiments.speedup_tables import LINKS, Found
 
 _COLOURS = dict(zip(LINKS, ("tab:gray", "tab:green", "tab:blue", "tab:red"), strict=True))
 _STYLES = {"exact": "-", "linearized": "-."}
@@ -18,7 +18,7 @@ def speedup_figure(figure: str, found: Sequence[Found]) -> Figure:
     """A panel a data set: simulated lines by link and solver, measured points, the published curve dashed."""
     drawing = Figure(figsize=(14, 8), layout="constrained")
     panels = drawing.subplots(2, 3).ravel()
-    for axes, data in zip(panels, SETS, strict=False):
+    for axes, data in zip(panels, (name for name in DATA if name != "svhn"), strict=False):
         for solver, style in _STYLES.items():
             own = [one for one in found if (one.network.data, one.network.solver) == (data, solver)]
             for link, colour in _COLOURS.items():
