@@ -86,11 +86,16 @@ class Accuracy:
         """The runs that are needed; those kept as curves are not."""
 
     def check(self) -> None:
-        """Refuse what cannot be run, and make the data that is run on."""
-        needed = tuple(dict.fromkeys(case.name.split("-")[0] for case in self.cases if not case.is_finished()))
-        check_cached(needed)
-        for data in needed:
+        """Refuse what cannot be run."""
+        check_cached(self._needed())
+
+    def make_data(self) -> None:
+        """Write the data that is run on, where it is not a named set."""
+        for data in self._needed():
             write_part(data, self._settings.scale, self._settings.out)
+
+    def _needed(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(case.name.split("-")[0] for case in self.cases if not case.is_finished()))
 
     def _is_kept(self, name: str) -> bool:
         kept = self._settings.curves

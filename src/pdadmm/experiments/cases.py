@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdadmm.config import Config
+from pdadmm.config import Config, format_hidden
 from pdadmm.engine.cost import TYPICAL, Timing
 from pdadmm.errors import UserError
 from pdadmm.history import Row
@@ -94,11 +94,14 @@ class Case:
         if not self.is_begun():
             return
         before, now = read_config(self.path).resolved(), self.config.resolved()
-        for field in dataclasses.fields(Config):
-            is_free = field.metadata["on_resume"] == "free" and field.name not in ("epochs", "workers", "shards")
-            was, is_now = getattr(before, field.name), getattr(now, field.name)
-            if not is_free and was != is_now:
+        # First the options that are the experiment's own, as others follow from them.
+        names = ["epochs", "workers", "shards"]
+        names += [field.name for field in dataclasses.fields(Config) if field.metadata["on_resume"] != "free"]
+        for name in names:
+            was, is_now = getattr(before, name), getattr(now, name)
+            if was != is_now:
+                both = [format_hidden(value) if isinstance(value, tuple) else value for value in (was, is_now)]
                 raise UserError(
-                    f"{self.path} holds a run with {field.name} {was}, where {is_now} is needed; "
+                    f"{self.path} holds a run with {name} {both[0]}, where {both[1]} is needed; "
                     f"choose another --out, or remove it"
                 )

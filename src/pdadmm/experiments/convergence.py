@@ -53,11 +53,16 @@ class Convergence:
         """The runs that are needed."""
 
     def check(self) -> None:
-        """Refuse what cannot be run, and make the data that is run on."""
-        needed = tuple(dict.fromkeys(data for (data, _), case in self._by_run.items() if not case.is_finished()))
-        check_cached(needed)
-        for data in needed:
+        """Refuse what cannot be run."""
+        check_cached(self._needed())
+
+    def make_data(self) -> None:
+        """Write the data that is run on, where it is not a named set."""
+        for data in self._needed():
             write_part(data, self._settings.scale, self._settings.out)
+
+    def _needed(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(data for (data, _), case in self._by_run.items() if not case.is_finished()))
 
     def results(self) -> Results:
         """What the finished runs came to."""

@@ -55,33 +55,41 @@ def accuracy_figure(
 
 
 def convergence_figure(histories: Mapping[tuple[str, str], Sequence[Row]]) -> Figure:
-    """Objective and residual of both runs, the published objective dashed, and k·c_k where it is defined."""
+    """Both runs: objective with the published one dashed, residual; and of `theory` the certificate and k·c_k."""
     figure = Figure(figsize=(14, 8), layout="constrained")
     panels = figure.subplots(2, 3)
     for (data, run), history in histories.items():
         upper = panels[0 if run == "paper" else 1]
         style: dict[str, Any] = {"color": _DATA_COLOURS[data], "label": DATA[data]}
-        positive = [row for row in history if row["objective"] > 0]
-        upper[0].plot([row["epoch"] for row in positive], [math.log(row["objective"]) for row in positive], **style)
-        upper[1].plot([row["epoch"] for row in history], [row["residual"] for row in history], **style)
+        _draw(upper[0], [(row["epoch"], math.log(row["objective"])) for row in history if row["objective"] > 0], style)
+        _draw(upper[1], [(row["epoch"], row["residual"]) for row in history], style)
         upper[1].set_yscale("log")
         if run == "theory":
-            rows = [row for row in history if row.get("c_k", 0) > 0]
-            panels[1][2].loglog([row["epoch"] for row in rows], [row["epoch"] * row["c_k"] for row in rows], **style)
+            _draw(panels[0][2], [(row["epoch"], row["drop"]) for row in history], style)
+            bound = {"color": _DATA_COLOURS[data], "linestyle": ":", "label": f"certain: {DATA[data]}"}
+            _draw(panels[0][2], [(row["epoch"], row["certain_drop"]) for row in history], bound)
+            _draw(panels[1][2], [(row["epoch"], row["epoch"] * row["c_k"]) for row in history if "c_k" in row], style)
     for data in dict.fromkeys(data for data, _ in histories):
         values = published("objective", data, "pdADMM")
         style = {"color": _DATA_COLOURS[data], "linestyle": "--", "label": f"published: {DATA[data]}"}
-        panels[0][2].plot(list(values), list(values.values()), **style)
-    finish(panels[0][0], "rho = nu, float32: ln objective", "epoch", "ln L_rho")
+        _draw(panels[0][0], list(values.items()), style)
+    finish(panels[0][0], "rho = nu, float32; published in natural logarithms, as we take them", "epoch", "ln L_rho")
     finish(panels[0][1], "rho = nu, float32: residual", "epoch", "|p - q|")
-    finish(panels[0][2], "published (full size; natural logarithm assumed)", "epoch", "ln objective")
-    finish(panels[1][0], "rho = 4.1 nu, float64: ln objective", "epoch", "ln L_rho")
+    finish(panels[0][2], "rho = 4.1 nu: the fall of L_rho, and what it had to be", "epoch", "fall of L_rho")
+    finish(panels[1][0], "rho = 4.1 nu, float64", "epoch", "ln L_rho")
     finish(panels[1][1], "rho = 4.1 nu, float64: residual", "epoch", "|p - q|")
     finish(panels[1][2], "rho = 4.1 nu: k·c_k, must go to 0", "epoch k", "k·c_k")
+    panels[0][2].set_yscale("symlog", linthresh=1e-3)
+    panels[1][2].set(xscale="log", yscale="log")
     for axes in panels.ravel():
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
     return figure
+
+
+def _draw(axes: Axes, points: Sequence[tuple[int, float]], style: Mapping[str, Any]) -> None:
+    if points:
+        axes.plot(*zip(*points, strict=True), **style)
 
 
 def finish(axes: Axes, title: str, x: str, y: str) -> None:

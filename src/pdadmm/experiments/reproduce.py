@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pdadmm.errors import UserError
 from pdadmm.experiments import accuracy, convergence, speedup_layers, speedup_neurons
 from pdadmm.experiments.cases import Case
 from pdadmm.experiments.meter import Meter
@@ -25,7 +26,10 @@ class Experiment(Protocol):
     cases: list[Case]
 
     def check(self) -> None:
-        """Refuse what cannot be run, and make the data that is run on."""
+        """Refuse what cannot be run."""
+
+    def make_data(self) -> None:
+        """Write the data that is run on, where it is not a named set."""
 
     def results(self) -> Results:
         """What the finished runs came to."""
@@ -54,23 +58,25 @@ class Effort:
 def reproduce(names: Sequence[str], settings: Settings, effort: Effort) -> tuple[list[Results], list[Failure]]:
     """Carry the named experiments out; what each came to is written as soon as it is there."""
     require_plot()
-    make_directory(settings.out)
     experiments = [EXPERIMENTS[name](settings) for name in names]
     for experiment in experiments:
         for case in experiment.cases:
             case.check()
-    if not effort.table_only:
-        for experiment in experiments:
+        if not effort.table_only:
             experiment.check()
+    make_directory(settings.out)
     meter = _meter(experiments, effort)
     runner = Runner(meter, max(1, usable_cores() // effort.threads), effort.threads)
     found, failures = [], []
     for experiment in experiments:
         if not effort.table_only:
+            experiment.make_data()
             failures += runner.run(experiment.cases)
             if isinstance(experiment, Speedup):
                 experiment.measure(meter)
         results = experiment.results()
+        if effort.table_only and not results.table.rows:
+            raise UserError(f"{settings.folder(experiment.name)} has no finished run yet that a table could be made of")
         results.notes += [f"Failed: {failure}." for failure in failures if failure.experiment == experiment.name]
         results.write(settings.folder(experiment.name))
         found.append(results)

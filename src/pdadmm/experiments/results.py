@@ -83,6 +83,7 @@ class Results:
         write_whole(folder / TABLE_CSV, self.table.csv().encode())
         write_whole(folder / TABLE_MD, self.markdown().encode())
         for name, figure in self.figures.items():
+            figure.suptitle(f"{self.title}; scale: {self.scale}; dashed: published, at full size", fontsize=11)
             for ending in ("png", "svg"):
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=ending, dpi=120)

@@ -8,6 +8,7 @@ from pathlib import Path
 from pdadmm.data.cache import data_home
 from pdadmm.data.published import VARIANTS
 from pdadmm.errors import UserError
+from pdadmm.experiments.published import DATA
 from pdadmm.plan import Shape
 
 
@@ -67,20 +68,24 @@ class Settings:
 
     def chosen_data(self, known: tuple[str, ...], experiment: str) -> tuple[str, ...]:
         """The data sets asked for that the experiment has."""
-        return _chosen("--data", self.data, known, experiment)
+        _check("--data", self.data or (), tuple(DATA), "reproduce")
+        chosen = tuple(name for name in known if self.data is None or name in self.data)
+        if not chosen:
+            raise UserError(f"--data of {experiment} must be among {', '.join(known)}; got {' '.join(self.data or ())}")
+        return chosen
 
     def chosen_methods(self, known: tuple[str, ...], default: tuple[str, ...], experiment: str) -> tuple[str, ...]:
         """The methods asked for that the experiment has."""
-        return default if self.methods is None else _chosen("--methods", self.methods, known, experiment)
+        if self.methods is None:
+            return default
+        _check("--methods", self.methods, known, experiment)
+        return tuple(name for name in known if name in self.methods)
 
 
-def _chosen(flag: str, asked: tuple[str, ...] | None, known: tuple[str, ...], experiment: str) -> tuple[str, ...]:
-    if asked is None:
-        return known
+def _check(flag: str, asked: tuple[str, ...], known: tuple[str, ...], experiment: str) -> None:
     for name in asked:
         if name not in known:
             raise UserError(f"{flag} of {experiment} must be among {', '.join(known)}; got {name!r}")
-    return tuple(name for name in known if name in asked)
 
 
 def check_cached(names: tuple[str, ...]) -> None:
