@@ -69,7 +69,7 @@ def interrupt_after_a_row(case: Case) -> None:
 
 
 def test_a_stopped_run_goes_on(tmp_path: Path, config: Config) -> None:
-    case = Case(tmp_path / "runs" / "one", replace(config, epochs=1500), SHAPE)
+    case = Case(tmp_path / "runs" / "one", replace(config, epochs=600), SHAPE)
     waiting = Case(tmp_path / "runs" / "never", config, SHAPE, alone=True)
     before = signal.getsignal(signal.SIGINT)
     threading.Thread(target=interrupt_after_a_row, args=(case,), daemon=True).start()
@@ -85,7 +85,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path, config: Config) -> None:
     assert run(case) == []
     again = case.summary()
     assert again is not None
-    assert (again["status"], again["resumed_from"], case.epochs_done()) == ("completed", stopped, 1500)
+    assert (again["status"], again["resumed_from"], case.epochs_done()) == ("completed", stopped, 600)
 
 
 def test_a_timed_run_is_not_resumed_but_timed_again(tmp_path: Path, config: Config) -> None:
