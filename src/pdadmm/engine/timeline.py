@@ -61,6 +61,10 @@ class Link:
     """Seconds of the sending worker's processor for a byte."""
     receive_cpu: float = 0.0
     """The same where it arrives."""
+    send_overhead: float = 0.0
+    """Seconds of the sender's processor for a chunk, however small."""
+    receive_overhead: float = 0.0
+    """The same where it arrives."""
 
     def seconds(self, size: float) -> float:
         """How long so many bytes are under way."""
@@ -305,12 +309,13 @@ class _Play:
         start = max(self._now, self._out_free[stage])
         end = start + link.seconds(size)
         self._out_free[stage] = end
-        self._debt[stage] += size * link.send_cpu
+        self._debt[stage] += size * link.send_cpu + link.send_overhead
         self._timeline.transfers.append(Transfer(stage, message, number, size, start, end))
         self._later(end + link.latency - self._now, lambda: self._arrive(chunk, size))
 
     def _arrive(self, chunk: Chunk, size: float) -> None:
-        self._debt[self._receiver[chunk[0]]] += size * self._costs.link.receive_cpu
+        link = self._costs.link
+        self._debt[self._receiver[chunk[0]]] += size * link.receive_cpu + link.receive_overhead
         self._arrived.add(chunk)
         if chunk in self._waiting:
             self._resume(self._waiting.pop(chunk))
