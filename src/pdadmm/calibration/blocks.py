@@ -63,7 +63,8 @@ def measure_block(
 ) -> BlockTimes:
     """Median seconds of each phase of one layer (counted from 0, the output layer last) of this resolved configuration.
 
-    At least `repeats` times after a first one that does not count; the cache is emptied before each, as the other layers of a network would.
+    At least `repeats` times after a first one that does not count; the cache is emptied before each, as the other
+    layers of a network would.
     Where all rows would take more than `max_bytes`, two smaller numbers are measured and extended in proportion.
     """
     rows = shape.samples // config.shards

@@ -1,6 +1,7 @@
 """A worker's speed, from layers of a few shapes: seconds for each count of the cost model, by least squares.
 
-Each phase of each kind of layer is fitted on its own, so that relative errors are least, with no seconds below 0. What a layer of another shape takes is then the sum over its counts.
+Each phase of each kind of layer is fitted on its own, so that relative errors are least, with no seconds below
+0. What a layer of another shape takes is then the sum over its counts.
 """
 
 from __future__ import annotations

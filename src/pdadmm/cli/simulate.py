@@ -34,7 +34,15 @@ from pdadmm.machine import format_bytes, keep_freed_memory
 from pdadmm.math.tiles import Tiling
 from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
-from pdadmm.simulate import NOT_MODELLED, TYPICAL_LINK, Machine, Simulation, free_bandwidth, simulate
+from pdadmm.simulate import (
+    NOT_MODELLED,
+    TYPICAL_LINK,
+    Machine,
+    Simulation,
+    better_placement,
+    free_bandwidth,
+    simulate,
+)
 from pdadmm.sweep import SWEEPS, WORTH, recommended, sweep_row
 from pdadmm.units import format_bandwidth, format_seconds, parse_bandwidth, parse_seconds
 
@@ -160,6 +168,12 @@ def _notes(found: Simulation) -> list[str]:
             f"with {config.shards} shards the engine's sums are ordered otherwise: its result differs by rounding "
             f"from that of one process"
         )
+    better = better_placement(found) if config.workers > 1 else None
+    if better is not None:
+        notes.append(
+            f"with --placement {better.config.placement} an epoch would take {better.epoch_seconds:.4g} s instead of "
+            f"{found.epoch_seconds:.4g} s"
+        )
     if config.grow != "off":
         notes.append("the whole network is simulated; epochs before it has grown are shorter")
     return notes
@@ -200,7 +214,10 @@ def _print(found: Simulation, free: float | None, mapping: dict[str, Any]) -> No
         f"  speedup {found.speedup:.2f}, efficiency {found.efficiency:.1%}: {found.epoch_seconds:.4g} s an epoch, "
         f"{found.serial_seconds:.4g} s on one worker"
     )
-    print(f"  idle {found.idle_share:.1%}; sent {format_bytes(found.bytes_sent)} an epoch")
+    print(
+        f"  layers of each worker {found.placement}; idle {found.idle_share:.1%}; sent "
+        f"{format_bytes(found.bytes_sent)} an epoch"
+    )
     kind, why = found.bottleneck()
     print(f"  bottleneck: {kind}: {why}")
     if free is not None:
