@@ -6,7 +6,7 @@ Each phase of each kind of layer is fitted on its own, so that relative errors a
 
 from __future__ import annotations
 
-import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pdadmm.calibration.blocks import BlockTimes, measure_block, with_threads
 from pdadmm.config import SOLVERS, Config
-from pdadmm.engine.cost import COUNTS, CostModel, Layer, Phase, Speed, Work, measure_gflops
+from pdadmm.engine.cost import CostModel, Layer, Phase, Speed, Work, measure_gflops
 from pdadmm.engine.schedule import Action, Step
 from pdadmm.plan import Shape, cost_model
 
@@ -106,8 +106,7 @@ def _model(sample: Sample, solver: str) -> CostModel:
 def _whole(model: CostModel, step: Step) -> Work:
     """All the work of a step."""
     rows, tiles = model.tiling.local_samples, len(list(model.tiling.tiles()))
-    parts = dataclasses.astuple(model.fixed_work(step)), dataclasses.astuple(model.row_work(step, rows, tiles))
-    return Work(*map(sum, zip(*parts, strict=True)))
+    return Work(*map(operator.add, model.fixed_work(step), model.row_work(step, rows, tiles)))
 
 
 def _message(model: CostModel, layer: int) -> Work:
@@ -115,18 +114,18 @@ def _message(model: CostModel, layer: int) -> Work:
 
 
 def _dot(rates: Work, work: Work) -> float:
-    return float(sum(a * b for a, b in zip(dataclasses.astuple(rates), dataclasses.astuple(work), strict=True)))
+    return float(sum(map(operator.mul, rates, work)))
 
 
 def _fit(pairs: Sequence[tuple[Work, float]]) -> Work:
     """Seconds of each count, none negative, with the least sum of squared relative errors."""
     if not pairs:
         return Work()
-    counts = torch.tensor([dataclasses.astuple(work) for work, _ in pairs], dtype=torch.float64)
+    counts = torch.tensor([work for work, _ in pairs], dtype=torch.float64)
     relative = counts / torch.tensor([seconds for _, seconds in pairs], dtype=torch.float64)[:, None]
     scale = relative.norm(dim=0).clamp(min=1e-300)
     x = _non_negative(relative / scale, torch.ones(len(pairs), dtype=torch.float64))
-    return Work(**dict(zip(COUNTS, (x / scale).tolist(), strict=True)))
+    return Work(*(x / scale).tolist())
 
 
 def _non_negative(A: Tensor, b: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pdadmm.engine.cost import COUNTS, Layer, Phase, Speed, Work
+from pdadmm.engine.cost import Layer, Phase, Speed, Work
 from pdadmm.engine.timeline import Link
 from pdadmm.errors import DamageError, UserError
 from pdadmm.rundir import make_directory, write_whole
@@ -41,7 +41,7 @@ def default_path() -> Path:
 def save_calibration(path: Path, found: Calibration) -> None:
     """Write it whole or not at all."""
     seconds = {
-        "/".join(key): {name: value for name, value in dataclasses.asdict(rates).items() if value}
+        "/".join(key): {name: value for name, value in rates._asdict().items() if value}
         for key, rates in found.speed.seconds.items()
     }
     content = {
@@ -91,7 +91,7 @@ def _key(name: str) -> tuple[str, Layer, Phase]:
 
 
 def _work(rates: dict[str, Any]) -> Work:
-    unknown = sorted(set(rates) - set(COUNTS))
+    unknown = sorted(set(rates) - set(Work._fields))
     if unknown:
         raise ValueError(f"{unknown[0]!r} is no count")
     return Work(**{name: _number(value) for name, value in rates.items()})
