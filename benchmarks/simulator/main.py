@@ -2,7 +2,8 @@
 
 Four networks, two of them uneven, on one worker and on two, the two joined by the link of two network namespaces, free
 and limited. A calibration is measured first; runs then take turns, and a figure is the median of all epochs but the
-first two of each run. Needs root and iproute2 for the namespaces.
+first two of each run. What other programs disturbed by more than a tenth of a core does not count and is measured
+again. Needs root and iproute2 for the namespaces.
 
 With `--work DIR` what was measured is kept there, and a run that was stopped, or that `--seconds` ended, goes on.
 """
@@ -12,13 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,11 @@ from pdadmm.config import Config, parse_hidden
 from pdadmm.plan import Shape
 from pdadmm.simulate import Machine, simulate
 
-FEATURES, CLASSES, EPOCHS, SKIPPED = 196, 10, 8, 2
+FEATURES, CLASSES, EPOCHS, SKIPPED = 196, 10, 6, 2
 NETWORKS = {"8x500": 4096, "800,400,200,100": 8192, "3x1000,6x200": 4096, "2000,4x300": 4096}
 """Hidden widths, and the samples they are trained on."""
 TIMEOUT = 300.0
+DISTURBED = 0.1  # cores that other programs may take
 COLUMNS = {
     "hidden": "",
     "samples": ",",
@@ -85,21 +89,29 @@ class Bench:
 
     def measure(self, until: float) -> bool:
         """Calibrate and run what has not been yet; False where time ran out."""
-        for work in self._missing():
+        while (work := next(self._missing(), None)) is not None:
             if time.monotonic() > until:
                 return False
-            work()
+            began, busy, own = time.monotonic(), busy_seconds(), own_seconds()
+            keep = work()
+            others = (busy_seconds() - busy - own_seconds() + own) / (time.monotonic() - began)
+            if others < DISTURBED:
+                keep()
+            else:
+                print(f"measured again: others took {others:.2f} cores meanwhile", file=sys.stderr, flush=True)
         return True
 
-    def _missing(self) -> Iterator[Any]:
+    def _missing(self) -> Iterator[Callable[[], Callable[[], object]]]:
+        """What is still to be measured; each gives what is to be called for it to count."""
         for megabits in (None, self._given.megabits):
             if not self._calibration(megabits).exists():
-                yield lambda megabits=megabits: self._calibrate(megabits)
+                yield partial(self._calibrate, megabits)
+                return  # that of the limited link is made of that of the free one
         done = [(run["hidden"], run["workers"], run["megabits"], run["round"]) for run in self.runs()]
         for number in range(self._given.rounds):
             for case in self.cases:
                 if (case.hidden, case.workers, case.megabits, number) not in done:
-                    yield lambda case=case, number=number: self._run(case, number)
+                    yield partial(self._run, case, number)
 
     def runs(self) -> list[dict[str, Any]]:
         """What has been run so far."""
@@ -108,7 +120,7 @@ class Bench:
     def _calibration(self, megabits: int | None) -> Path:
         return self._folder / f"calibration-{megabits or 'free'}.json"
 
-    def _calibrate(self, megabits: int | None) -> None:
+    def _calibrate(self, megabits: int | None) -> Callable[[], object]:
         """Of the machine once, of the link each time."""
         path, first = self._calibration(megabits), self._calibration(None)
         self._limit(megabits)
@@ -116,15 +128,16 @@ class Bench:
         if megabits is not None:
             new.write_bytes(first.read_bytes())
         what = "all" if megabits is None else "link"
-        hosts.run_on_both(self._names, ["simulate", "--calibrate", what, "--calibration", str(new)], TIMEOUT)
-        new.replace(path)
+        options = ["--calibrate", what, "--solver", self._given.solver, "--calibration", str(new), "--json"]
+        hosts.run_on_both(self._names, ["simulate", *options], TIMEOUT)
+        return lambda: new.replace(path)
 
     def _limit(self, megabits: int | None) -> None:
         hosts.unlimit(self._names)
         if megabits is not None:
             hosts.limit(self._names, megabits)
 
-    def _run(self, case: Case, number: int) -> None:
+    def _run(self, case: Case, number: int) -> Callable[[], object]:
         data = self._folder / f"{case.samples}.npz"
         if not data.exists():
             rng = np.random.default_rng(0)
@@ -143,8 +156,12 @@ class Bench:
             rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
         seconds = [row["seconds"] for row in rows[SKIPPED:]]
         found = {"hidden": case.hidden, "workers": case.workers, "megabits": case.megabits, "round": number}
-        with self._runs.open("a") as file:
-            file.write(json.dumps({**found, "seconds": seconds}) + "\n")
+
+        def keep() -> None:
+            with self._runs.open("a") as file:
+                file.write(json.dumps({**found, "seconds": seconds}) + "\n")
+
+        return keep
 
     def rows(self) -> list[dict[str, Any]]:
         """Measured and predicted, case by case."""
@@ -171,6 +188,18 @@ def predict(case: Case, solver: str, calibration: Calibration) -> tuple[float, s
     worker = Machine(calibration.speed, slowdown)
     found = simulate(config.resolved(), Shape(case.samples, 0, FEATURES, CLASSES), worker, calibration.link)
     return found.epoch_seconds, str(found.placement)
+
+
+def busy_seconds() -> float:
+    """Processor time that all programs have taken, since the system began."""
+    user, nice, system, _, _, irq, soft, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    """Processor time of this process and of those it has started."""
+    parts = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
 def main() -> None:

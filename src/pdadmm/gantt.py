@@ -42,7 +42,7 @@ def plot_timeline(found: Simulation, out: Path) -> None:
             start = max(part.start, begins) - begins
             axes.broken_barh([(start, part.end - begins - start)], (part.stage + 0.2, 0.14), facecolors="#222222")
     axes.set_yticks(range(count), [_label(found, stage) for stage in range(count)], fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(count - 0.4, -0.6)
     axes.set_xlim(0, found.epoch_seconds)
     axes.set_xlabel("seconds of a steady iteration")
     axes.set_title(f"speedup {found.speedup:.2f} on {found.processes} workers; idle {found.idle_share:.0%}")

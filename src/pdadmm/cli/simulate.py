@@ -25,7 +25,7 @@ from pdadmm.calibration import (
 )
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.plan import shape_of_data
-from pdadmm.config import Config, format_hidden
+from pdadmm.config import SOLVERS, Config, format_hidden
 from pdadmm.engine.cost import TYPICAL
 from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch
 from pdadmm.engine.timeline import Link
@@ -71,7 +71,8 @@ def add_parser(commands: Any) -> None:
         nargs="?",
         const="all",
         choices=_CALIBRATIONS,
-        help="measure this machine, a link between two processes (under torchrun, of two hosts), or both",
+        help="measure this machine, a link between two processes (under torchrun, of two hosts), or both; with "
+        "--solver only that solver",
     )
     calibration.add_argument(
         "--calibration", type=Path, metavar="FILE", help="where it is kept (default: in the cache)"
@@ -282,7 +283,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.calibrate != "link":
         speed = found.speed
         if world.stage == 0:
-            speed = measure_speed(tell=lambda line: print(line, file=sys.stderr, flush=True))
+            solvers = (config.solver,) if hasattr(arguments, "solver") else SOLVERS
+            speed = measure_speed(solvers, tell=lambda line: print(line, file=sys.stderr, flush=True))
         world.gather("")  # the other side waits here
         slowdown = measure_slowdown(world, None)
         made = f"{time.strftime('%Y-%m-%d')}, {platform.processor() or platform.machine()}, torch {torch.__version__}"
