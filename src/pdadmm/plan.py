@@ -140,7 +140,10 @@ def worker_memory(config: Config, shape: Shape, placement: Placement) -> list[in
         if stage[-1] < len(widths) - 2:
             wired += 2 * widths[stage[-1] + 1]
         weights = sum(widths[layer] * widths[layer + 1] for layer in stage)
-        found.append(rows * (item * numbers + wire * wired) + item * (weights + work))
+        # A sum over the shards is added up from all of them.
+        parts = config.shards * max(widths[layer] * max(widths[layer : layer + 2]) for layer in stage)
+        sums = parts if config.shards > 1 else 0
+        found.append(rows * (item * numbers + wire * wired) + item * (weights + work + sums))
     return found
 
 

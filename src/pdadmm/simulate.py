@@ -1,7 +1,8 @@
 """What a cluster would give that one does not have: an iteration of any network on any workers and links.
 
-The plan is the engine's own: its placement, its schedules, its chunks. What steps cost is the cost model's, at the
-speed of a calibrated or a typical worker, or what was measured of single layers. `pdadmm.engine.timeline` plays it.
+The plan is the engine's own: its placement, its schedules, its chunks and tiles. What steps cost is the cost model's,
+at the speed of a calibrated or a typical worker, or what was measured of single layers. `pdadmm.engine.timeline` plays
+it.
 
 The whole network is simulated; where a run grows, its first epochs have fewer layers and are shorter.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,12 @@ from pdadmm.plan import Shape, cost_model, place, worker_memory
 StepSeconds = Callable[[Step, int], float]
 """Seconds of a step over so many rows, measured on a layer whose neighbours are in the same process."""
 
+TYPICAL_LINK = Link(1.25e9, 5e-5, 2.5e-10, 2.5e-10, 5e-5, 5e-5)
+"""10 Gbit/s; processor time as gloo takes it on a present core."""
+LITTLE = 0.01
+"""A share of the epoch that is not worth naming."""
 FREE = 1.01
-"""Communication counts as free where it makes an epoch longer by no more than this factor."""
+"""Bandwidth counts as free where more would make an epoch shorter by no more than this factor."""
 NOT_MODELLED = (
     "congestion in switches, and several links through one",
     "stragglers: all workers are equally fast, and always",
@@ -80,6 +85,8 @@ class Simulation:
     """One worker of the same speed with all layers and samples."""
     ceiling_seconds: float
     """The same workers and placement with links that cost nothing."""
+    free_busy_seconds: list[float]
+    """What each stage computes there."""
     workers: list[Worker]
     timeline: Timeline
 
@@ -108,11 +115,6 @@ class Simulation:
         """By all workers in an epoch."""
         return self.config.shards * math.fsum(worker.bytes_sent for worker in self.workers)
 
-    @property
-    def communication_share(self) -> float:
-        """The share of an epoch that links add."""
-        return 1 - self.ceiling_seconds / self.epoch_seconds
-
     def entries(self) -> list[Entry]:
         """What every stage does in the steady iteration, from its beginning on."""
         begins = self.timeline.begins
@@ -121,21 +123,35 @@ class Simulation:
             for entry in self.timeline.steady()
         ]
 
+    def losses(self) -> dict[str, float]:
+        """What keeps an epoch from its ideal, the serial time by the number of workers: shares of the epoch."""
+        ideal = self.serial_seconds / self.processes
+        mean = math.fsum(self.free_busy_seconds) / len(self.workers)
+        return {
+            "link": 1 - self.ceiling_seconds / self.epoch_seconds,
+            "imbalance": (self.ceiling_seconds - mean) / self.epoch_seconds,
+            "repeated": (mean - ideal) / self.epoch_seconds,
+        }
+
     def bottleneck(self) -> tuple[str, str]:
-        """What an epoch waits for: "compute" or "link", and a sentence why."""
+        """What costs most: "compute" of one worker, "repeated" work of all shards, or a "link"; and a sentence why."""
+        losses = self.losses()
+        kind = max(losses, key=losses.__getitem__)
         longest = max(range(len(self.workers)), key=lambda stage: self.workers[stage].busy_seconds)
-        share = self.workers[longest].busy_seconds / self.epoch_seconds
-        if self.communication_share > 1 - share:
-            busiest = max(range(len(self.workers)), key=lambda stage: self.workers[stage].link_share)
-            return "link", (
-                f"communication makes the epoch {self.epoch_seconds / self.ceiling_seconds:.2f} times as long; the way "
-                f"out of worker {busiest + 1} is in use {self.workers[busiest].link_share:.0%} of the time"
+        if self.processes == 1 or kind == "imbalance" or losses[kind] < LITTLE:
+            share, layers = self.workers[longest].busy_seconds / self.epoch_seconds, self.workers[longest].layers
+            which = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+            rest = ", and the others wait for it" if len(self.workers) > 1 else ""
+            return "compute", f"worker {longest + 1} ({which}) computes {share:.0%} of the epoch{rest}"
+        if kind == "repeated":
+            return "repeated", (
+                f"{losses[kind]:.0%} of the epoch is work that every shard does alike: n × n systems, adding up the "
+                f"shards' sums, or workers that slow each other"
             )
-        layers = self.workers[longest].layers
-        which = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
-        return (
-            "compute",
-            f"worker {longest + 1} ({which}) computes {share:.0%} of the epoch, and the others wait for it",
+        busiest = max(range(len(self.workers)), key=lambda stage: self.workers[stage].link_share)
+        return "link", (
+            f"communication makes the epoch {self.epoch_seconds / self.ceiling_seconds:.2f} times as long; the way "
+            f"out of worker {busiest + 1} is in use {self.workers[busiest].link_share:.0%} of the time"
         )
 
     def to_mapping(self) -> dict[str, Any]:
@@ -147,7 +163,7 @@ class Simulation:
             "epoch_seconds": self.epoch_seconds,
             "serial_seconds": self.serial_seconds,
             "ceiling_seconds": self.ceiling_seconds,
-            "communication_share": self.communication_share,
+            "losses": self.losses(),
             "idle_share": self.idle_share,
             "bytes_sent": self.bytes_sent,
             "memory_bytes": max(worker.memory_bytes for worker in self.workers),
@@ -175,8 +191,8 @@ def simulate(
     machine, link = machine or Machine(), link or Link()
     _check(config, shape)
     timing = Timing(cost_model(config, shape), machine.effective, step_seconds)
-    placement = place(config, shape) if config.placement else balance(timing.layer_seconds(), config.workers)
-    timeline = estimate(timing, placement, link)
+    placement = place(config, shape)
+    timeline, free = estimate(timing, placement, link), estimate(timing, placement, Link())
     return Simulation(
         config=config,
         shape=shape,
@@ -185,7 +201,8 @@ def simulate(
         placement=placement,
         epoch_seconds=timeline.seconds,
         serial_seconds=serial_seconds(config, shape, machine, step_seconds),
-        ceiling_seconds=estimate(timing, placement, Link()).seconds,
+        ceiling_seconds=free.seconds,
+        free_busy_seconds=[free.busy(stage) for stage in range(config.workers)],
         workers=_workers(config, shape, placement, timeline),
         timeline=timeline,
     )
@@ -198,35 +215,30 @@ def serial_seconds(config: Config, shape: Shape, machine: Machine, step_seconds:
     return estimate(timing, from_counts([len(config.hidden) + 1]), Link()).seconds
 
 
-def free_bandwidth(simulation: Simulation, step_seconds: StepSeconds | None = None) -> float | None:
-    """Bytes a second from which on communication is free, by bisection; None where latency alone costs more."""
+def better_placement(simulation: Simulation, step_seconds: StepSeconds | None = None) -> Simulation | None:
+    """The same balanced by these workers' own speed, where an epoch is shorter so by more than 1 %."""
+    config, shape = simulation.config, simulation.shape
+    timing = Timing(cost_model(config, shape), simulation.machine.effective, step_seconds)
+    balanced = dataclasses.replace(config, placement=str(balance(timing.layer_seconds(), config.workers)))
+    other = simulate(balanced, shape, simulation.machine, simulation.link, step_seconds)
+    return other if other.epoch_seconds * FREE < simulation.epoch_seconds else None
 
-    def costs_nothing(bandwidth: float) -> bool:
+
+def free_bandwidth(simulation: Simulation, step_seconds: StepSeconds | None = None) -> float:
+    """Bytes a second from which on more would not help, by bisection."""
+
+    def seconds(bandwidth: float) -> float:
         link = dataclasses.replace(simulation.link, bytes_per_second=bandwidth)
-        return estimate(timing, simulation.placement, link).seconds <= FREE * simulation.ceiling_seconds
+        return estimate(timing, simulation.placement, link).seconds
 
     config, shape = simulation.config, simulation.shape
     timing = Timing(cost_model(config, shape), simulation.machine.effective, step_seconds)
-    if not costs_nothing(math.inf):
-        return None
+    least = seconds(math.inf)
     low, high = 1.0, 1e15
     while high / low > FREE:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if costs_nothing(middle) else (middle, high)
+        low, high = (low, middle) if seconds(middle) <= FREE * least else (middle, high)
     return high
-
-
-def sweep(
-    config: Config,
-    shape: Shape,
-    workers: Sequence[int],
-    machine: Machine | None = None,
-    link: Link | None = None,
-    step_seconds: StepSeconds | None = None,
-) -> list[Simulation]:
-    """The same with other numbers of workers, each balanced anew."""
-    many = [dataclasses.replace(config, workers=count, placement=None) for count in workers]
-    return [simulate(one, shape, machine, link, step_seconds) for one in many]
 
 
 def _check(config: Config, shape: Shape) -> None:

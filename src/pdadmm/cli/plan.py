@@ -78,15 +78,7 @@ def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Datase
     """Given by hand, or that of the data."""
     given = {name: getattr(arguments, name) for name in _SHAPE}
     if all(value is None for value in given.values()):
-        # Held out, the test part of data that stays in a file would be written to the disk.
-        data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)
-        print_notes(data.notes)
-        samples, tests = len(data.train.X), len(data.test.X) if data.test else 0
-        if config.storage == "disk" and data.test is None:
-            tests = math.ceil(config.test_fraction * samples)
-            samples -= tests
-        outputs = Preprocessor.fit(data.train, "none", is_regression(config)).num_outputs
-        return Shape(samples, tests, data.train.X.shape[1], outputs), data
+        return shape_of_data(config)
     for name, value in given.items():
         if value is None:
             raise UserError(f"--{name} is missing; give all of --samples, --features and --classes, or none of them")
@@ -95,6 +87,19 @@ def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Datase
     if arguments.test_samples < 0:
         raise UserError(f"--test-samples must not be negative; got {arguments.test_samples}")
     return Shape(arguments.samples, arguments.test_samples, arguments.features, arguments.classes), None
+
+
+def shape_of_data(config: Config) -> tuple[Shape, Dataset]:
+    """That of the data which a configuration names."""
+    # Held out, the test part of data that stays in a file would be written to the disk.
+    data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)
+    print_notes(data.notes)
+    samples, tests = len(data.train.X), len(data.test.X) if data.test else 0
+    if config.storage == "disk" and data.test is None:
+        tests = math.ceil(config.test_fraction * samples)
+        samples -= tests
+    outputs = Preprocessor.fit(data.train, "none", is_regression(config)).num_outputs
+    return Shape(samples, tests, data.train.X.shape[1], outputs), data
 
 
 def _bytes_split(config: Config, data: Dataset) -> int:

@@ -8,10 +8,12 @@ element by element, tiles. A `Speed` has seconds for each of them, by solver, ki
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 
@@ -33,8 +35,7 @@ _ON_WIRE = {"bfloat16": 2, "int8": 1}  # bytes of a number
 _SCALE_BYTES = 4  # int8: of a row
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What there is to do, by what it is counted in."""
 
     products: float = 0.0
@@ -56,10 +57,7 @@ class Work:
 
     def times(self, share: float) -> Work:
         """A share of it."""
-        return Work(*(share * count for count in dataclasses.astuple(self)))
-
-
-COUNTS = tuple(field.name for field in dataclasses.fields(Work))
+        return Work(*(share * count for count in self))
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,7 @@ class Speed:
     def of(self, solver: str, layer: Layer, phase: Phase, work: Work) -> float:
         """Seconds of this work."""
         rates = self.seconds.get((solver, layer, phase)) or self._plain()
-        counts, each = dataclasses.astuple(work), dataclasses.astuple(rates)
-        return float(sum(count * rate for count, rate in zip(counts, each, strict=True)))
+        return float(sum(map(operator.mul, work, rates)))
 
     def adding(self, numbers: float) -> float:
         """Seconds to add so many numbers to as many others."""
@@ -183,8 +180,7 @@ class Timing:
 
     def step(self, step: Step) -> StepTime:
         """A step where it stands in the schedule: with a message to make, and one that need not be made."""
-        model, tiling = self.model, self.model.tiling
-        chunks = [(chunk.rows.stop - chunk.rows.start, len(chunk.tiles)) for chunk in tiling.chunks()]
+        model, chunks = self.model, self._chunks
         of_rows = tuple(self._seconds(step, model.row_work(step, *chunk)) for chunk in chunks)
         reads: tuple[float, ...] = ()
         time = StepTime(self._seconds(step, model.fixed_work(step)), of_rows)
@@ -196,7 +192,9 @@ class Timing:
         if makes_m and step.needs is None:
             time = _extended(time, [self._message(left, *chunk) for chunk in chunks])
         if self.measured is not None:
-            time = _times(time, self.measured(step, tiling.local_samples), self._came_by_wire(step, chunks, makes_m))
+            time = _times(
+                time, self.measured(step, model.tiling.local_samples), self._came_by_wire(step, chunks, makes_m)
+            )
         coded = _CODING[model.messages]
         if step.sends is not None:
             makings = coded + (1 if step.sends.kind == "m" else 0)
@@ -206,6 +204,11 @@ class Timing:
             layer = step.needs.layer if step.needs.kind == "m" else step.needs.layer - 1
             time = _extended(time, [coded * self._message(layer, *chunk) for chunk in chunks])
         return self._gathered(step, time)
+
+    @functools.cached_property
+    def _chunks(self) -> list[tuple[int, int]]:
+        """Rows and tiles of each chunk."""
+        return [(chunk.rows.stop - chunk.rows.start, len(chunk.tiles)) for chunk in self.model.tiling.chunks()]
 
     def costs(self, link: Link) -> Costs:
         """For `play`."""

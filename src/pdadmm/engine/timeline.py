@@ -16,6 +16,7 @@ The same play finds deadlocks, counts idle time, and is what `pdadmm plan` and `
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -60,6 +61,10 @@ class Link:
     send_cpu: float = 0.0
     """Seconds of the sending worker's processor for a byte."""
     receive_cpu: float = 0.0
+    """The same where it arrives."""
+    send_overhead: float = 0.0
+    """Seconds of the sender's processor for a chunk, however small."""
+    receive_overhead: float = 0.0
     """The same where it arrives."""
 
     def seconds(self, size: float) -> float:
@@ -134,9 +139,16 @@ class Timeline:
 
     def sum(self, stage: int, *kinds: Kind) -> float:
         """Seconds that a stage spent so in the steady iteration."""
-        return math.fsum(
-            entry.end - entry.start for entry in self.steady() if entry.stage == stage and entry.kind in kinds
-        )
+        return math.fsum(self._spent.get((stage, kind), 0.0) for kind in kinds)
+
+    @functools.cached_property
+    def _spent(self) -> dict[tuple[int, Kind], float]:
+        """Seconds of the steady iteration by stage and kind, once all is played."""
+        spent: dict[tuple[int, Kind], float] = {}
+        for entry in self.steady():
+            key = entry.stage, entry.kind
+            spent[key] = spent.get(key, 0.0) + entry.end - entry.start
+        return spent
 
     def busy(self, stage: int) -> float:
         """Seconds that a stage computed."""
@@ -196,6 +208,7 @@ class _Play:
         }
         self._met = 0
         self._last: dict[int, int] = {}
+        self._known_sizes: dict[Message, Sequence[float]] = {}
         self._processes = [self._stage(stage) for stage in range(len(schedules))]
 
     def run(self) -> Timeline:
@@ -284,7 +297,9 @@ class _Play:
     # --- the network
 
     def _sizes(self, message: Message) -> Sequence[float]:
-        return self._costs.chunk_bytes(message)
+        if message not in self._known_sizes:
+            self._known_sizes[message] = self._costs.chunk_bytes(message)
+        return self._known_sizes[message]
 
     def _post(self, message: Message, iteration: int) -> None:
         """The receiver is ready: what was held back may leave."""
@@ -305,12 +320,13 @@ class _Play:
         start = max(self._now, self._out_free[stage])
         end = start + link.seconds(size)
         self._out_free[stage] = end
-        self._debt[stage] += size * link.send_cpu
+        self._debt[stage] += size * link.send_cpu + link.send_overhead
         self._timeline.transfers.append(Transfer(stage, message, number, size, start, end))
         self._later(end + link.latency - self._now, lambda: self._arrive(chunk, size))
 
     def _arrive(self, chunk: Chunk, size: float) -> None:
-        self._debt[self._receiver[chunk[0]]] += size * self._costs.link.receive_cpu
+        link = self._costs.link
+        self._debt[self._receiver[chunk[0]]] += size * link.receive_cpu + link.receive_overhead
         self._arrived.add(chunk)
         if chunk in self._waiting:
             self._resume(self._waiting.pop(chunk))

@@ -85,7 +85,7 @@ class Speedup:
         from pdadmm.experiments.speedup_figure import speedup_figure
 
         ready = [n for n in self._networks if all(block in self._store for block in self._blocks(n).values())]
-        found = [self._found(n, self._factor(n, ready)) for n in ready]
+        found = self._all_found(ready)
         groups: dict[tuple[str, str], list[Found]] = {}
         for one in found:
             groups.setdefault((one.network.data, one.network.solver), []).append(one)
@@ -140,6 +140,18 @@ class Speedup:
         alike = [n for n in others if (n.shape, n.solver) == (network.shape, network.solver)]
         whole = {n: _epoch_seconds(self._case(n, 1)) for n in alike}
         return statistics.median([time / self._added_up(n) for n, time in whole.items() if time] or [1.0])
+
+    def _all_found(self, networks: Sequence[Network]) -> list[Found]:
+        """Data sets of one shape are simulated once."""
+        known: dict[Network, Found] = {}
+        for network in networks:
+            first = next((n for n in known if replace(n, data=network.data) == network), None)
+            known[network] = (
+                replace(known[first], network=network)
+                if first is not None
+                else self._found(network, self._factor(network, networks))
+            )
+        return list(known.values())
 
     def _found(self, network: Network, factor: float) -> Found:
         one, two = (_epoch_seconds(self._case(network, workers)) for workers in (1, 2))

@@ -29,6 +29,7 @@ from pdadmm.storage import Storage
 MOST_BYTES = 2**29
 """What a measurement may take; with more rows than fit, two smaller numbers of rows are measured and extended."""
 FEWEST_ROWS = 512
+LEAST_SECONDS, MOST_REPEATS = 0.15, 15  # small layers are measured more often
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def measure_block(
 ) -> BlockTimes:
     """Median seconds of each phase of one layer (counted from 0, the output layer last) of this resolved configuration.
 
-    After a first time that does not count; the cache is emptied before each, as the other layers of a network would.
+    At least `repeats` times after a first one that does not count; the cache is emptied before each, as the other
+    layers of a network would.
     Where all rows would take more than `max_bytes`, two smaller numbers are measured and extended in proportion.
     """
     rows = shape.samples // config.shards
@@ -72,7 +74,7 @@ def measure_block(
     fitting = max_bytes // (item * ((widths[layer - 1] if layer else 0) + 3 * n_in + 5 * n_out))
     if fitting < min(rows, FEWEST_ROWS):
         raise UserError(f"a layer of {n_in} and {n_out} neurons needs more than {max_bytes} bytes to be measured")
-    with _threads(config.threads):
+    with with_threads(config.threads):
         if rows <= fitting:
             return _measure(config, shape, layer, rows, repeats)
         some, half = (_measure(config, shape, layer, count, repeats) for count in (fitting, fitting // 2))
@@ -83,7 +85,7 @@ def _measure(config: Config, shape: Shape, layer: int, rows: int, repeats: int) 
     part = _Part(config, shape, layer, rows)
     found: list[tuple[float, ...]] = []
     flush = torch.zeros(2 * last_level_cache() // 4)
-    for _ in range(repeats + 1):
+    while len(found) <= repeats or (sum(map(sum, found)) < LEAST_SECONDS and len(found) < MOST_REPEATS):
         flush.add_(1)
         found.append(part.iterate())
     p, W, z, m = (statistics.median(times) for times in zip(*found[1:], strict=True))
@@ -167,7 +169,8 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def with_threads(count: int | None) -> Iterator[None]:
+    """So many threads in the body; None leaves them as they are."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
