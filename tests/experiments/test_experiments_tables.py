@@ -14,7 +14,7 @@ from pdadmm.engine.schedule import Step
 from pdadmm.errors import UserError
 from pdadmm.experiments import accuracy, convergence
 from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
-from pdadmm.experiments.curves import read_curves, write_curve
+from pdadmm.experiments.curves import Curve, read_curves, write_curve
 from pdadmm.experiments.results import Results, Table
 from pdadmm.experiments.speedup_tables import LINKS, Found, Network, long_table, measured_table, simulated_table
 from pdadmm.experiments.subset import stratified
@@ -23,7 +23,7 @@ from pdadmm.plan import Shape
 from pdadmm.simulate import Machine, serial_seconds, simulate
 
 
-def curve(last: float) -> accuracy.Curve:
+def curve(last: float) -> Curve:
     rows = ((5, 0.5), (95, last))
     return {
         epoch: {"epoch": epoch, "train_accuracy": v + 0.01, "test_accuracy": v, "seconds": 1.0} for epoch, v in rows

@@ -17,7 +17,7 @@ from pdadmm.experiments.cases import Case
 from pdadmm.experiments.curves import Curve, read_curve, read_curves, write_curve
 from pdadmm.experiments.published import DATA, defects, published
 from pdadmm.experiments.results import Cell, Results, Table, at, mean_and_spread
-from pdadmm.experiments.runner import finished, run_folder
+from pdadmm.experiments.runner import finished, run_folder, samples_used
 from pdadmm.experiments.settings import Settings, check_cached
 from pdadmm.experiments.subset import part_shape, source_of, write_part
 
@@ -149,8 +149,9 @@ class Accuracy:
                 f"Scaled down: at most {scale.samples:,} training and {scale.tests:,} test samples of each set, "
                 f"classes in proportion, and narrower layers; the published values are for the full size."
             )
-        if "kmnist" in curves:
-            notes.append("KMNIST is as the cache has it, which may be a part of its 60,000 training images.")
+        notes += samples_used({DATA[case.name.split("-")[0]]: case for case in finished(self.cases)})
+        if self._settings.curves is not None:
+            notes.append(f"Curves kept before are those of {self._settings.curves}; how they were made is said there.")
         missing = [data for data in self._data if data not in curves]
         return [*notes, f"No finished run yet: {', '.join(missing)}."] if missing else notes
 

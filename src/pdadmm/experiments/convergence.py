@@ -16,7 +16,7 @@ from pdadmm.config import Config
 from pdadmm.experiments.cases import Case
 from pdadmm.experiments.published import DATA, defects, published
 from pdadmm.experiments.results import Cell, Results, Table, at
-from pdadmm.experiments.runner import run_folder
+from pdadmm.experiments.runner import run_folder, samples_used
 from pdadmm.experiments.settings import Settings, check_cached
 from pdadmm.experiments.subset import part_shape, source_of, write_part
 from pdadmm.history import Row
@@ -103,6 +103,7 @@ class Convergence:
                 f"Scaled down: at most {scale.samples:,} training samples of each set, classes in proportion, and "
                 f"narrower layers; the published values are for the full size."
             )
+        notes += samples_used({DATA[data]: case for (data, _), case in self._by_run.items() if case.is_finished()})
         missing = [data for data in self._data if data not in finished]
         return [*notes, f"No finished run yet: {', '.join(missing)}."] if missing else notes
 

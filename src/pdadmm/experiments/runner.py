@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -140,6 +140,17 @@ class Runner:
 def finished(cases: Sequence[Case]) -> list[Case]:
     """Those that have ended."""
     return [case for case in cases if case.is_finished()]
+
+
+def samples_used(cases: Mapping[str, Case]) -> list[str]:
+    """A note of what was really trained on, by data set; caches may hold a part of one."""
+    found = []
+    for name, case in cases.items():
+        summary = case.summary()
+        if summary is not None:
+            data = summary["data"]
+            found.append(f"{name} {data['train_samples']:,}/{data['test_samples']:,}")
+    return [f"Training and test samples of the runs: {', '.join(found)}."] if found else []
 
 
 def run_folder(out: Path, experiment: str) -> Path:
