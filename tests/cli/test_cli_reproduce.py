@@ -81,7 +81,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def test_convergence_stopped_and_given_again(home: Path, tmp_path: Path) -> None:
-    options = command("convergence", "--scale", "tiny", "--data", "cifar100", "mnist", "--out", "new", "--json")
+    options = command("convergence", "--scale", "tiny", "--data", "mnist", "--out", "new", "--json")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(options, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     end = time.monotonic() + DEADLINE
@@ -95,13 +95,32 @@ def test_convergence_stopped_and_given_again(home: Path, tmp_path: Path) -> None
     done = subprocess.run(options, cwd=tmp_path, env=environment, capture_output=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     (experiment,) = strict_json(done.stdout.decode())["experiments"]
-    assert set(experiment["runs"]) == {"mnist-paper", "mnist-theory", "cifar100-paper", "cifar100-theory"}
+    assert set(experiment["runs"]) == {"mnist-paper", "mnist-theory"}
     theory = experiment["runs"]["mnist-theory"]
     assert (theory["epochs"], theory["rises"], theory["uncertified"]) == (12, 0, 0)
     assert theory["c_k_last"] >= 0
     assert "c_k_last" not in experiment["runs"]["mnist-paper"]
     assert {path.name for path in (tmp_path / "new/convergence").iterdir()} == {*FILES, "runs"}
-    assert b"4 of 4 done" in done.stderr
+    assert b"2 of 2 done" in done.stderr
+
+
+def test_a_run_that_fails_is_named_and_the_others_count(pdadmm: Command, home: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "new/accuracy/runs"
+    runs.mkdir(parents=True)
+    (runs / "mnist-adam-0").touch()
+    options = ["--scale", "tiny", "--data", "mnist", "--methods", "adam", "gd", "--out", "new", "--quiet"]
+    ended = pdadmm("reproduce", "accuracy", *options)
+    assert ended.code == 2
+    assert ended.err.startswith("pdadmm: error: mnist-adam-0 ended with code 2: --out must name a directory")
+    text = (tmp_path / "new/accuracy/table.md").read_text()
+    assert "Failed: mnist-adam-0 ended with code 2" in text
+    assert "| GD | 1 | " in text
+    assert "| Adam | " not in text
+    (runs / "mnist-adam-0").unlink()
+    kept = (runs / "mnist-gd-0/history.jsonl").stat().st_mtime_ns
+    assert pdadmm("reproduce", "accuracy", *options).code == 0
+    assert "| Adam | 1 | " in (tmp_path / "new/accuracy/table.md").read_text()
+    assert (runs / "mnist-gd-0/history.jsonl").stat().st_mtime_ns == kept
 
 
 @pytest.mark.slow
@@ -131,3 +150,12 @@ def test_all_of_it_at_the_smallest_size(home: Path, tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     tables = [one["notes"] for one in strict_json(again.stdout.decode())["experiments"]]
     assert tables == [one["notes"] for one in found["experiments"]]
+
+
+def test_the_command_knows_every_experiment_and_scale() -> None:
+    from pdadmm.cli import reproduce
+    from pdadmm.experiments.reproduce import EXPERIMENTS
+    from pdadmm.experiments.settings import SCALES
+
+    assert tuple(EXPERIMENTS) == reproduce._NAMES
+    assert tuple(SCALES) == reproduce._SCALES

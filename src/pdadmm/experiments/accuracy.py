@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pdadmm.config import PRESETS, Config
+from pdadmm.errors import UserError
 from pdadmm.experiments import published as paper
 from pdadmm.experiments.cases import Case
 from pdadmm.experiments.curves import Curve, read_curve, read_curves, write_curve
@@ -159,6 +160,8 @@ class Accuracy:
 def shown_epochs(curves: Mapping[str, Sequence[Curve]]) -> list[int]:
     """The epochs of a table that all curves have, and the last of all."""
     common = set.intersection(*(set(curve) for found in curves.values() for curve in found))
+    if not common:
+        raise UserError(f"the curves of {', '.join(curves)} have no epoch in common")
     return sorted({*common.intersection(EPOCHS), max(common)})
 
 

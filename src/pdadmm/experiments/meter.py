@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -44,6 +45,7 @@ class Meter:
         done = sum(share >= 1 for share in self._share.values())
         line = f"{done} of {len(self._work)} done; {doing}{self._left()}"
         if sys.stderr.isatty():
+            line = line[: shutil.get_terminal_size().columns - 1]
             self._write(f"\r{line.ljust(self._width)}")
             self._width = len(line)
         elif now or time.monotonic() - self._last_line >= LINE_SECONDS:

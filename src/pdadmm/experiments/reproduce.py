@@ -67,17 +67,19 @@ def reproduce(names: Sequence[str], settings: Settings, effort: Effort) -> tuple
     make_directory(settings.out)
     meter = _meter(experiments, effort)
     runner = Runner(meter, max(1, usable_cores() // effort.threads), effort.threads)
-    found, failures = [], []
+    found, failures = [], list[Failure]()
     for experiment in experiments:
+        failed: list[Failure] = []
         if not effort.table_only:
             experiment.make_data()
-            failures += runner.run(experiment.cases)
+            failed = runner.run(experiment.cases)
             if isinstance(experiment, Speedup):
                 experiment.measure(meter)
         results = experiment.results()
         if effort.table_only and not results.table.rows:
             raise UserError(f"{settings.folder(experiment.name)} has no finished run yet that a table could be made of")
-        results.notes += [f"Failed: {failure}." for failure in failures if failure.experiment == experiment.name]
+        results.notes += [f"Failed: {failure}." for failure in failed]
+        failures += failed
         results.write(settings.folder(experiment.name))
         found.append(results)
     return found, failures

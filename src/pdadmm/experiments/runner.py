@@ -29,7 +29,6 @@ INTERRUPTED = 130
 class Failure:
     """A run that did not come to its end."""
 
-    experiment: str
     run: str
     code: int
     message: str
@@ -113,7 +112,7 @@ class Runner:
                 self._meter.advance(case.key, 1.0)
                 self._meter.show(f"{case.name} has ended", now=True)
             elif not (self._stops and code in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM)):
-                failures.append(Failure(case.path.parent.parent.name, case.name, code, running.last_line()))
+                failures.append(Failure(case.name, code, running.last_line()))
                 self._meter.say(f"failed: {failures[-1]}")
             running.errors.close()
         return failures
