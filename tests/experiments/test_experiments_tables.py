@@ -16,7 +16,15 @@ from pdadmm.experiments import accuracy, convergence
 from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
 from pdadmm.experiments.curves import Curve, read_curves, write_curve
 from pdadmm.experiments.results import Results, Table
-from pdadmm.experiments.speedup_tables import LINKS, Found, Network, long_table, measured_table, simulated_table
+from pdadmm.experiments.speedup_tables import (
+    LINKS,
+    Found,
+    Network,
+    at_rest_notes,
+    long_table,
+    measured_table,
+    simulated_table,
+)
 from pdadmm.experiments.subset import stratified
 from pdadmm.history import Row
 from pdadmm.plan import Shape
@@ -129,6 +137,13 @@ def test_the_speedup_tables_tell_what_is_measured_from_what_is_simulated() -> No
     ]
     how = [row[6] for row in long_table("speedup_layers", [one]).rows]
     assert how == ["published", "measured", *["simulated"] * len(LINKS)]
+
+
+def test_times_of_a_busy_machine_are_not_passed_off() -> None:
+    calm, busy = (Found(NETWORK, 6.0, factor, 9.0, 5.0, {}) for factor in (1.1, 3.8))
+    assert at_rest_notes([calm]) == []
+    (note,) = at_rest_notes([calm, busy])
+    assert "3.8 to 3.8 times the sum of their layers" in note
 
 
 def test_layers_that_take_equally_long_add_up_and_scale() -> None:

@@ -27,6 +27,7 @@ from pdadmm.experiments.speedup_tables import (
     LINKS,
     Found,
     Network,
+    at_rest_notes,
     long_table,
     measured_table,
     numbers,
@@ -101,7 +102,7 @@ class Speedup:
             self._settings.scale.name,
             self._settings.command,
             defects("machines", "disagree", "seconds", "cifar100", "cifar10"),
-            self._notes(),
+            [*self._notes(), *at_rest_notes(found)],
             long_table(figure, found),
             tables,
             {"networks": [numbers(figure, one) for one in found]},
@@ -166,7 +167,7 @@ class Speedup:
         scale = self._settings.scale
         notes = [
             "*Measured*: one and two workers of one thread each on this machine, random data of the data set's shape, "
-            "median epoch without the first, nothing else running. *Simulated*: one worker (one core as fast as this "
+            "median epoch without the first, no other run beside them. *Simulated*: one worker (one core as fast as this "
             "machine's) for each layer, the output layer counted, 50 µs latency; compute times are of single layers "
             "measured here at these samples and widths.",
             "Speedup is against one worker with all layers. Where whole networks of a shape were timed, the times of "

@@ -13,6 +13,8 @@ from pdadmm.experiments.results import Cell, Table
 from pdadmm.plan import Shape
 
 LINKS = {"no link cost": Link(), **{f"{g} Gbit/s": Link(g * 1e9 / 8, 50e-6) for g in (25, 10, 1)}}
+AT_REST = (0.75, 1.33)
+"""Whole networks take about what their layers take one by one, if nothing else runs."""
 _SERIES = ("serial_seconds", "parallel_seconds", "speedup")  # as Table I has them
 
 
@@ -62,6 +64,17 @@ class Found:
     def measured_speedup(self) -> float | None:
         """Two workers against one."""
         return self.measured_serial / self.measured if self.measured and self.measured_serial else None
+
+
+def at_rest_notes(found: Sequence[Found]) -> list[str]:
+    """What to tell where whole networks and their layers do not agree."""
+    factors = [one.factor for one in found if not AT_REST[0] <= one.factor <= AT_REST[1]]
+    if not factors:
+        return []
+    return [
+        f"**Whole networks took {min(factors):.2g} to {max(factors):.2g} times the sum of their layers, so the machine was "
+        f"not at rest while they were measured: do not use these times; remove the folder speedup and measure again.**"
+    ]
 
 
 def measured_table(found: Sequence[Found]) -> Table:
