@@ -17,7 +17,7 @@ from benchmarks.common import Row, report
 
 from pdadmm.calibration import load_calibration
 from pdadmm.config import Config, format_hidden
-from pdadmm.engine.cost import TYPICAL
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.plan import Shape
 from pdadmm.simulate import TYPICAL_LINK, Machine, free_bandwidth, simulate
 from pdadmm.sweep import sweep_shards

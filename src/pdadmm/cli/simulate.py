@@ -26,9 +26,9 @@ from pdadmm.calibration import (
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.plan import shape_of_data
 from pdadmm.config import SOLVERS, Config, format_hidden
-from pdadmm.engine.cost import TYPICAL
 from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch
 from pdadmm.engine.timeline import Link
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import format_bytes, keep_freed_memory
 from pdadmm.math.tiles import Tiling
