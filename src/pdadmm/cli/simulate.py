@@ -151,8 +151,9 @@ def _link(arguments: argparse.Namespace) -> Link:
             if getattr(arguments, name) is not None:
                 raise UserError(f"--{name} does not go with --measured-link")
         return found.link
+    link, gflops = (TYPICAL_LINK, TYPICAL.gflops) if found is None else (found.link, found.speed.gflops)
     return dataclasses.replace(
-        TYPICAL_LINK if found is None else found.link,
+        link if arguments.gflops is None else link.with_workers(arguments.gflops / gflops),
         bytes_per_second=parse_bandwidth(arguments.bandwidth or "10Gbit", "--bandwidth"),
         latency=parse_seconds(arguments.latency or "50us", "--latency"),
     )
