@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdadmm.engine.cost import TYPICAL, CostModel, Timing
+from pdadmm.engine.cost import CostModel, Timing
 from pdadmm.engine.placement import Placement, balance, from_counts, parse_placement
 from pdadmm.engine.schedule import Message, Step, make_schedules
 from pdadmm.engine.timeline import Costs, DeadlockError, Link, StepTime, play
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 
 

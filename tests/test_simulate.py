@@ -7,9 +7,10 @@ import dataclasses
 import pytest
 
 from pdadmm.config import Config
-from pdadmm.engine.cost import TYPICAL, Speed, Timing, Work
+from pdadmm.engine.cost import Speed, Timing, Work
 from pdadmm.engine.schedule import Step
 from pdadmm.engine.timeline import Link
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.plan import Shape, cost_model, place
 from pdadmm.simulate import Machine, better_placement, free_bandwidth, simulate

@@ -33,8 +33,8 @@ def walk(*chunks: float, W: float = 1.0) -> Callable[[Step], StepTime]:
 
 def test_two_workers_by_hand() -> None:
     """Chunks of 1 s, messages of 2 s a chunk and 0.5 s of latency; reports go round in 2 × 0.5 s."""
-    costs = Costs(walk(1, 1), lambda message: (2, 2), Link(bytes_per_second=1, latency=0.5))
-    timeline = play(TWO, costs, iterations=3)
+    link = Link(bytes_per_second=1, latency=0.5, queue_bytes=0)
+    timeline = play(TWO, Costs(walk(1, 1), lambda message: (2, 2), link), iterations=3)
     assert timeline.ends == [7.5, 15.0, 22.5]
     # p's second chunk leaves when the first has left, and arrives 5.5 s after the beginning.
     assert told(timeline, 0) == [
@@ -58,6 +58,14 @@ def test_two_workers_by_hand() -> None:
     assert [timeline.busy(0), timeline.busy(1)] == [5, 5]
     assert [timeline.sent(0), timeline.sent(1)] == [4, 4]
     assert timeline.link_share(1) == 4 / 7.5
+
+
+def test_reports_stand_in_line_behind_messages() -> None:
+    """m's four seconds begin to leave at 2, when both are done; the system has taken 1.5 bytes of it, twice passed."""
+    for queue, end in ((0, 2), (1.5, 5), (100, 6)):
+        link = Link(bytes_per_second=1, queue_bytes=queue)
+        timeline = play(TWO, Costs(walk(1, W=0), lambda message: (4,) if message == M else (0,), link), iterations=1)
+        assert timeline.ends == [end]
 
 
 def test_the_first_iteration_has_m_from_the_start() -> None:
@@ -90,7 +98,7 @@ def test_with_one_step_size_a_layer_nothing_leaves_before_all_of_m_has_come() ->
 
 def test_processor_time_of_messages_is_paid_by_waiting_or_by_the_next_step() -> None:
     """0.25 s for each of four bytes and of a chunk: stage 2 pays for sending p in its W-phase, 1.25 s."""
-    link = Link(bytes_per_second=1, send_cpu=0.25, send_overhead=0.25)
+    link = Link(bytes_per_second=1, send_cpu=0.25, send_overhead=0.25, queue_bytes=0)
     costs = Costs(walk(1, W=3), lambda message: (4,) if message == P else (0,), link)
     timeline = play(TWO, costs, iterations=1)
     assert told(timeline, 1) == [

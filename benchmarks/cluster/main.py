@@ -17,7 +17,8 @@ from benchmarks.common import Row, report
 
 from pdadmm.calibration import load_calibration
 from pdadmm.config import Config, format_hidden
-from pdadmm.engine.cost import TYPICAL
+from pdadmm.engine.timeline import Link
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.plan import Shape
 from pdadmm.simulate import TYPICAL_LINK, Machine, free_bandwidth, simulate
 from pdadmm.sweep import sweep_shards
@@ -59,13 +60,19 @@ def networks(question: str) -> Iterator[tuple[str, tuple[int, ...], float]]:
             yield from ((name, (width,) * 19, speedup) for width, speedup in published.items())
 
 
+def link_of(gigabits: int, machine: Machine) -> Link:
+    """So fast, between such workers."""
+    link = TYPICAL_LINK.with_workers(machine.speed.gflops / TYPICAL.gflops)
+    return dataclasses.replace(link, bytes_per_second=gigabits * 1e9 / 8)
+
+
 def speedups(machine: Machine, solver: str, question: str) -> Iterator[Row]:
     """A row a network."""
     for name, hidden, published in networks(question):
         config = Config(hidden=hidden, solver=solver, workers=len(hidden) + 1, grow="off").resolved()
         row: Row = {"data set": name, "hidden": format_hidden(hidden), "workers": config.workers}
         for rate in GIGABITS:
-            link = dataclasses.replace(TYPICAL_LINK, bytes_per_second=rate * 1e9 / 8)
+            link = link_of(rate, machine)
             found = simulate(config, SHAPES[name], machine, link)
             row[f"{rate} Gbit/s"] = found.speedup
         row["s an epoch"] = found.epoch_seconds
@@ -78,7 +85,7 @@ def scaling(machine: Machine, solver: str) -> Iterator[Row]:
     """MNIST, 19 x 2400 on 20 workers a shard: up to 1,000 workers."""
     config = Config(hidden=(2400,) * 19, solver=solver, workers=20, grow="off").resolved()
     for rate in GIGABITS:
-        link = dataclasses.replace(TYPICAL_LINK, bytes_per_second=rate * 1e9 / 8)
+        link = link_of(rate, machine)
         for one in sweep_shards(config, SHAPES["MNIST"], machine, link):
             losses = {name: one.losses()[name] for name in ("link", "repeated", "imbalance")}
             about = {"link of": f"{rate} Gbit/s", "shards": one.config.shards, "workers": one.processes}

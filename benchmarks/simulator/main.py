@@ -1,9 +1,10 @@
 """Does the simulator tell the truth? Epochs as it predicts them, beside epochs as they are.
 
 Four networks, two of them uneven, on one worker and on two, the two joined by the link of two network namespaces, free
-and limited. A calibration is measured first; runs then take turns, and a figure is the median of all epochs but the
-first two of each run. What other programs disturbed by more than a tenth of a core does not count and is measured
-again. Needs root and iproute2 for the namespaces.
+and limited. Each round measures a calibration and then runs all in turn; a figure is the median of all epochs but the
+first two of each run, a prediction the mean over the rounds' calibrations, because the machine's own speed changes.
+What other programs disturbed by more than a tenth of a core does not count and is measured again. Needs root and
+iproute2 for the namespaces.
 
 With `--work DIR` what was measured is kept there, and a run that was stopped, or that `--seconds` ended, goes on.
 """
@@ -103,12 +104,12 @@ class Bench:
 
     def _missing(self) -> Iterator[Callable[[], Callable[[], object]]]:
         """What is still to be measured; each gives what is to be called for it to count."""
-        for megabits in (None, self._given.megabits):
-            if not self._calibration(megabits).exists():
-                yield partial(self._calibrate, megabits)
-                return  # that of the limited link is made of that of the free one
         done = [(run["hidden"], run["workers"], run["megabits"], run["round"]) for run in self.runs()]
         for number in range(self._given.rounds):
+            for megabits in (None, self._given.megabits):
+                if not self._calibration(megabits, number).exists():
+                    yield partial(self._calibrate, megabits, number)
+                    return  # that of the limited link is made of that of the free one
             for case in self.cases:
                 if (case.hidden, case.workers, case.megabits, number) not in done:
                     yield partial(self._run, case, number)
@@ -117,12 +118,12 @@ class Bench:
         """What has been run so far."""
         return [json.loads(line) for line in self._runs.read_text().splitlines()] if self._runs.exists() else []
 
-    def _calibration(self, megabits: int | None) -> Path:
-        return self._folder / f"calibration-{megabits or 'free'}.json"
+    def _calibration(self, megabits: int | None, number: int) -> Path:
+        return self._folder / f"calibration-{self._given.solver}-{megabits or 'free'}-{number}.json"
 
-    def _calibrate(self, megabits: int | None) -> Callable[[], object]:
+    def _calibrate(self, megabits: int | None, number: int) -> Callable[[], object]:
         """Of the machine once, of the link each time."""
-        path, first = self._calibration(megabits), self._calibration(None)
+        path, first = self._calibration(megabits, number), self._calibration(None, number)
         self._limit(megabits)
         new = path.with_suffix(".new")
         if megabits is not None:
@@ -174,7 +175,10 @@ class Bench:
             if not seconds:
                 continue
             measured = statistics.median(seconds)
-            predicted, placement = predict(case, self._given.solver, load_calibration(self._calibration(case.megabits)))
+            paths = [self._calibration(case.megabits, number) for number in range(self._given.rounds)]
+            known = [load_calibration(path) for path in paths if path.exists()]
+            predictions = [predict(case, self._given.solver, one) for one in known]
+            predicted, placement = statistics.fmean(seconds for seconds, _ in predictions), predictions[0][1]
             figures = {"measured": measured, "predicted": predicted, "error": predicted / measured - 1}
             about = {"hidden": case.hidden, "samples": case.samples, "workers": case.workers, "link": case.link}
             found.append({**about, "placement": placement, **figures})

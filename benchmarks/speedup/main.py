@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm.engine.cost import TYPICAL, CostModel, Timing
+from pdadmm.engine.cost import CostModel, Timing
 from pdadmm.engine.placement import balance
+from pdadmm.engine.typical import TYPICAL
 
 SAMPLES, FEATURES, CLASSES, DEPTH, WIDTH = 8000, 196, 10, 13, 1000
 SETUPS = {

@@ -19,11 +19,12 @@ import torch
 from pdadmm.checkpoint.saver import has_room
 from pdadmm.config import LEARNING_RATES, OPTIONS_OF, Config
 from pdadmm.data import Dataset
-from pdadmm.engine.cost import TYPICAL, CostModel, Speed, Timing, measure_gflops
+from pdadmm.engine.cost import CostModel, Speed, Timing, measure_gflops
 from pdadmm.engine.estimate import estimate
 from pdadmm.engine.placement import Placement, balance, parse_placement
 from pdadmm.engine.problem import method_weights
 from pdadmm.engine.timeline import Link, Timeline
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import anonymous_memory, available_memory, format_bytes, resident_memory, usable_cores
 from pdadmm.math.solvers import get_solver

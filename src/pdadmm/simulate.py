@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdadmm.config import Config
-from pdadmm.engine.cost import TYPICAL, Speed, Timing
+from pdadmm.engine.cost import Speed, Timing
 from pdadmm.engine.estimate import estimate
 from pdadmm.engine.placement import Placement, balance, from_counts
 from pdadmm.engine.schedule import Step
 from pdadmm.engine.timeline import Entry, Link, Timeline
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.plan import Shape, cost_model, place, worker_memory
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from commands import Command, assert_refused
-from pdadmm.calibration import Calibration, save_calibration
+from pdadmm.calibration import Calibration, load_calibration, save_calibration
 from pdadmm.engine.cost import Speed
 from pdadmm.engine.timeline import Link
 
@@ -111,3 +114,16 @@ def test_a_saved_calibration_is_used(pdadmm: Command, tmp_path: Path, empty_cach
 )
 def test_mistakes(pdadmm: Command, arguments: tuple[str, ...], fragments: tuple[str, ...]) -> None:
     assert_refused(pdadmm(*NETWORK, *arguments), *fragments)
+
+
+def test_a_link_is_measured_between_two_processes(tmp_path: Path) -> None:
+    path = tmp_path / "link.json"
+    command = [sys.executable, "-m", "pdadmm", "simulate", "--calibrate", "link", "--calibration", str(path), "--json"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    shown = json.loads(found.stdout)
+    link = load_calibration(path).link
+    assert shown["link"] == dataclasses.asdict(link)
+    assert shown["calibration"] == str(path)
+    assert link.bytes_per_second > 0
+    assert link.latency > 0

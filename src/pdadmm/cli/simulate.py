@@ -26,9 +26,9 @@ from pdadmm.calibration import (
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.plan import shape_of_data
 from pdadmm.config import SOLVERS, Config, format_hidden
-from pdadmm.engine.cost import TYPICAL
 from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch
 from pdadmm.engine.timeline import Link
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import format_bytes, keep_freed_memory
 from pdadmm.math.tiles import Tiling
@@ -151,8 +151,9 @@ def _link(arguments: argparse.Namespace) -> Link:
             if getattr(arguments, name) is not None:
                 raise UserError(f"--{name} does not go with --measured-link")
         return found.link
+    link, gflops = (TYPICAL_LINK, TYPICAL.gflops) if found is None else (found.link, found.speed.gflops)
     return dataclasses.replace(
-        TYPICAL_LINK if found is None else found.link,
+        link if arguments.gflops is None else link.with_workers(arguments.gflops / gflops),
         bytes_per_second=parse_bandwidth(arguments.bandwidth or "10Gbit", "--bandwidth"),
         latency=parse_seconds(arguments.latency or "50us", "--latency"),
     )

@@ -269,10 +269,6 @@ def _times(time: StepTime, seconds: float, less: float) -> StepTime:
     )
 
 
-TYPICAL = Speed(gflops=80.0, seconds={})
-"""A core of a present server; placement needs only the proportion."""
-
-
 def measure_gflops(seconds: float = 0.2) -> float:
     """Gflop/s of a product of 1000 columns, with the present threads."""
     rows, width = 1024, 1000

@@ -7,7 +7,7 @@ A discrete-event simulation. A stage is a process that computes, waits for chunk
 - a message leaves when its receiver is ready for it, after all that its sender handed to the network before: a worker
   sends one chunk at a time, and receives while it sends;
 - sums over the shards of a stage go round in a ring, through the same network card;
-- an iteration ends when all stages have shared their reports.
+- an iteration ends when all stages have shared their reports, which stand in line behind what is still leaving.
 
 What the network costs the processors is a debt of the worker, paid while it waits or by its next computation.
 
@@ -21,7 +21,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pdadmm.engine.schedule import Message, Schedule, Step
@@ -66,10 +66,22 @@ class Link:
     """Seconds of the sender's processor for a chunk, however small."""
     receive_overhead: float = 0.0
     """The same where it arrives."""
+    queue_bytes: float = 4 * 2**20
+    """Bytes that the system takes before they leave; reports stand in line behind them. Linux: tcp_wmem's largest."""
 
     def seconds(self, size: float) -> float:
         """How long so many bytes are under way."""
         return size / self.bytes_per_second
+
+    def with_workers(self, faster: float) -> Link:
+        """The same between workers so many times as fast, by more threads or faster ones: messages delay them less."""
+        return replace(
+            self,
+            send_cpu=self.send_cpu / faster,
+            receive_cpu=self.receive_cpu / faster,
+            send_overhead=self.send_overhead / faster,
+            receive_overhead=self.receive_overhead / faster,
+        )
 
 
 @dataclass(frozen=True)
@@ -348,7 +360,12 @@ class _Play:
         if self._met < len(self._processes):
             return
         self._met = 0
-        self._later(2 * (len(self._processes) - 1) * self._costs.link.latency, self._go_on)
+        link, at = self._costs.link, self._now
+        for _ in range(2 * (len(self._processes) - 1)):
+            # Reports are small, but stand in line behind what the system has taken of the messages.
+            waiting = min(max(0.0, max(self._out_free) - at), link.seconds(link.queue_bytes))
+            at += waiting + link.latency
+        self._later(at - self._now, self._go_on)
 
     def _go_on(self) -> None:
         self._timeline.ends.append(self._now)
