@@ -10,8 +10,9 @@ from pathlib import Path
 
 from pdadmm.calibration import BlockTimes, measure_block
 from pdadmm.config import Config
-from pdadmm.engine.cost import TYPICAL, Timing
+from pdadmm.engine.cost import Timing
 from pdadmm.engine.schedule import Step
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import available_memory, keep_freed_memory
 from pdadmm.plan import Shape, cost_model

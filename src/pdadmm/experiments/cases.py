@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pdadmm.config import Config, format_hidden
-from pdadmm.engine.cost import TYPICAL, Timing
+from pdadmm.engine.cost import Timing
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.history import Row
 from pdadmm.plan import Shape, cost_model

@@ -167,9 +167,9 @@ class Speedup:
         scale = self._settings.scale
         notes = [
             "*Measured*: one and two workers of one thread each on this machine, random data of the data set's shape, "
-            "median epoch without the first, no other run beside them. *Simulated*: one worker (one core as fast as this "
-            "machine's) for each layer, the output layer counted, 50 µs latency; compute times are of single layers "
-            "measured here at these samples and widths.",
+            "median epoch without the first, no other run beside them. *Simulated*: one worker (one core as fast as "
+            "this machine's) for each layer, the output layer counted, 50 µs latency; compute times are of single "
+            "layers measured here at these samples and widths.",
             "Speedup is against one worker with all layers. Where whole networks of a shape were timed, the times of "
             "its layers are multiplied by what the whole took against their sum. `exact` is this program's default "
             "solver, `linearized` the paper's steps with step sizes in closed form.",

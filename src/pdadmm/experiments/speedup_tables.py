@@ -72,8 +72,9 @@ def at_rest_notes(found: Sequence[Found]) -> list[str]:
     if not factors:
         return []
     return [
-        f"**Whole networks took {min(factors):.2g} to {max(factors):.2g} times the sum of their layers, so the machine was "
-        f"not at rest while they were measured: do not use these times; remove the folder speedup and measure again.**"
+        f"**Whole networks took {min(factors):.2g} to {max(factors):.2g} times the sum of their layers, so the machine "
+        f"was not at rest while they were measured: do not use these times; remove the folder "
+        f"speedup and measure again.**"
     ]
 
 
