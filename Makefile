@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow bench format clean
+.PHONY: demo test test-slow bench reproduce format clean
 
 demo: $(READY)
 	$(BIN)/pdadmm train --data digits --hidden 9x100 --epochs 100 --workers 2 --out runs/demo --overwrite
@@ -21,6 +21,11 @@ test-slow: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.all $(if $(FULL),--full)
+
+# The paper's six data sets must be in the cache: pdadmm data fetch mnist fashion kmnist svhn cifar10 cifar100
+reproduce: $(READY)
+	$(BIN)/pdadmm reproduce all --scale small --out runs/reproduce
+	$(BIN)/pdadmm report runs/reproduce
 
 format: $(READY)
 	$(BIN)/ruff format .

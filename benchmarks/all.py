@@ -53,6 +53,9 @@ QUESTIONS = (
     Question("messages", "epoch, to exact messages", ("messages",), "to exact", goal=""),
     Question("digits", "train/test accuracy, epoch 100", ("method",), "100", goal="", full=("--seeds", "3")),
     Question("precision", "epoch, to no option", ("size", "option"), "epoch", goal=""),
+    Question(
+        "simulator", "predicted epoch, to measured", ("hidden", "workers", "link"), "error", goal="10 %", long=True
+    ),
     Question("large", "peak of memory, SVHN's shape, 19 x 2400", ("storage",), "peak", long=True),
     Question("checkpoint", "time, to none saved", ("checkpoints",), "to none", goal="", long=True),
 )

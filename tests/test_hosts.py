@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-import hosts
+from benchmarks import hosts
 
 SECONDS = 400
 SAMPLES, WIDTH = 4000, 200
@@ -25,24 +23,8 @@ def arguments(data: Path, out: Path, epochs: int) -> list[str]:
 
 
 def run_on_both(names: tuple[str, str], data: Path, out: Path, epochs: int) -> list[dict[str, float]]:
-    """One torchrun agent a host, one worker each."""
-    ends = []
-    for node, (name, device) in enumerate(zip(names, ("veth-a", "veth-b"), strict=True)):
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)]
-        torchrun += ["--nproc-per-node", "1", "--master-addr", hosts.ADDRESSES[0], "--master-port", "29577"]
-        command = [
-            *torchrun,
-            "-m",
-            "pdadmm",
-            *arguments(data, out, epochs),
-            "--workers",
-            "2",
-            "--evaluate-every",
-            "1000",
-        ]
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
-        ends.append(subprocess.Popen(["ip", "netns", "exec", name, *command], env=environment))
-    assert [process.wait(timeout=SECONDS) for process in ends] == [0, 0]
+    """The rows of a run with a worker on each host."""
+    hosts.run_on_both(names, [*arguments(data, out, epochs), "--workers", "2", "--evaluate-every", "1000"], SECONDS)
     return [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
 
 

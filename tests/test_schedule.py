@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds
+from pdadmm.engine.cost import CostModel, Timing
 from pdadmm.engine.placement import Placement, balance, from_counts, parse_placement
-from pdadmm.engine.schedule import DeadlockError, Message, Step, dry_run, make_schedules
+from pdadmm.engine.schedule import Message, Step, make_schedules
+from pdadmm.engine.timeline import Costs, DeadlockError, Link, StepTime, play
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 
 
@@ -47,8 +49,14 @@ def test_a_stage_whose_layers_do_not_exist_yet_is_passed_over() -> None:
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=6), slow=st.integers(0, 5), travel=st.floats(0, 5))
 def test_no_placement_deadlocks_and_every_step_is_taken_once(counts: list[int], slow: int, travel: float) -> None:
     schedules = make_schedules(from_counts(counts).stages)
-    timeline = dry_run(schedules, lambda step: 3.0 if step.layer == slow else 1.0, lambda message: travel, iterations=2)
-    assert len(timeline.entries) == 2 * 3 * sum(counts)
+    costs = Costs(
+        lambda step: StepTime(chunks=(3.0, 3.0) if step.layer == slow else (1.0, 1.0)),
+        lambda message: (travel, travel),
+        Link(bytes_per_second=1.0),
+    )
+    timeline = play(schedules, costs, iterations=2)
+    steps = [(entry.stage, entry.step) for entry in timeline.steady() if entry.kind == "compute"]
+    assert set(steps) == {(stage, step) for stage, schedule in enumerate(schedules) for step in schedule}
     assert all(0 <= timeline.idle_share(stage) < 1 for stage in range(len(counts)))
 
 
@@ -59,23 +67,22 @@ def test_a_deadlock_is_found_and_named() -> None:
         [Step("p", 1, needs=Message("p", 0), sends=Message("p", 1))],
     ]
     with pytest.raises(DeadlockError, match=r"stage 1 at z1\[needs p2, sends p1\]; stage 2 at p2"):
-        dry_run(bad, lambda step: 1.0, lambda message: 0.0)
+        play(bad, Costs(lambda step: StepTime(chunks=(1.0,)), lambda message: (0.0,)))
 
 
-def test_the_dry_run_finds_the_stage_everyone_waits_for() -> None:
-    model = CostModel("exact", 10_000, (196, *(500,) * 9, 10))
-    schedules = make_schedules(from_counts([2, 6, 2]).stages)
-    timeline = dry_run(schedules, lambda step: TYPICAL.seconds(model.work(step)), lambda message: 0.0)
+def test_the_stage_everyone_waits_for() -> None:
+    timing = Timing(CostModel.of("exact", 10_000, (196, *(500,) * 9, 10)), TYPICAL)
+    timeline = play(make_schedules(from_counts([2, 6, 2]).stages), timing.costs(Link()))
     assert timeline.bottleneck == 1
     assert timeline.idle_share(0) > 0.4
     assert timeline.idle_share(1) < 0.1
 
 
 def test_balance_knows_the_widths() -> None:
-    wide_first = CostModel("exact", 10_000, (100, 800, 800, 50, 50, 50, 50, 10))
-    assert [len(stage) for stage in balance(layer_seconds(wide_first, TYPICAL), 2).stages] == [2, 5]
-    even = CostModel("exact", 8_000, (1000, *(1000,) * 12, 1000))
-    assert [len(stage) for stage in balance(layer_seconds(even, TYPICAL), 2).stages] in ([6, 7], [7, 6])
+    wide_first = Timing(CostModel.of("exact", 10_000, (100, 800, 800, 50, 50, 50, 50, 10)), TYPICAL)
+    assert [len(stage) for stage in balance(wide_first.layer_seconds(), 2).stages] == [2, 5]
+    even = Timing(CostModel.of("exact", 8_000, (1000, *(1000,) * 12, 1000)), TYPICAL)
+    assert [len(stage) for stage in balance(even.layer_seconds(), 2).stages] in ([6, 7], [7, 6])
 
 
 @given(costs=st.lists(st.floats(0.1, 10), min_size=1, max_size=9), data=st.data())

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds
+from pdadmm.engine.cost import CostModel, Timing
 from pdadmm.engine.placement import balance
+from pdadmm.engine.typical import TYPICAL
 
 SAMPLES, FEATURES, CLASSES, DEPTH, WIDTH = 8000, 196, 10, 13, 1000
 SETUPS = {
@@ -104,7 +105,8 @@ def main() -> None:
     print("| set-up | seconds an epoch (median) | largest idle share |\n|---|---|---|")
     for name, median in medians.items():
         print(f"| {name} | {median:.2f} | {idle[name]:.1%} |")
-    costs = layer_seconds(CostModel(options.solver, SAMPLES, (FEATURES, *(WIDTH,) * DEPTH, CLASSES)), TYPICAL)
+    model = CostModel.of(options.solver, SAMPLES, (FEATURES, *(WIDTH,) * DEPTH, CLASSES))
+    costs = Timing(model, TYPICAL).layer_seconds()
     stages = balance(costs, 2).stages
     partition = sum(costs) / max(sum(costs[layer] for layer in stage) for stage in stages)
     one, two = gemm_rate(1, 1), gemm_rate(2, 1)

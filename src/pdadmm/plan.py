@@ -19,11 +19,12 @@ import torch
 from pdadmm.checkpoint.saver import has_room
 from pdadmm.config import LEARNING_RATES, OPTIONS_OF, Config
 from pdadmm.data import Dataset
-from pdadmm.engine.cost import TYPICAL, CostModel, layer_seconds, measure_rate
+from pdadmm.engine.cost import CostModel, Speed, Timing, measure_gflops
 from pdadmm.engine.estimate import estimate
 from pdadmm.engine.placement import Placement, balance, parse_placement
 from pdadmm.engine.problem import method_weights
-from pdadmm.engine.schedule import Timeline
+from pdadmm.engine.timeline import Link, Timeline
+from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import anonymous_memory, available_memory, format_bytes, resident_memory, usable_cores
 from pdadmm.math.solvers import get_solver
@@ -31,7 +32,7 @@ from pdadmm.math.tiles import Tiling, default_tile_rows
 from pdadmm.network import BACKWARD_ROWS, FORWARD_ROWS
 from pdadmm.storage import Disk, Storage
 
-LOOPBACK_BYTES_PER_SECOND = 2e9  # between two processes of one machine
+LOOPBACK = Link(bytes_per_second=2e9, latency=1e-4)  # between two processes of one machine
 TILE_SLOTS = 7  # five of the workspace, and the temporaries of a z-step
 FILE_BUFFERS = 16 * 2**20  # what a checkpoint must be and what the disk has of it are compared in two pieces
 SKLEARN = 52 * 2**20  # measured; it is loaded where a test part is held out
@@ -73,13 +74,22 @@ class MemoryPlan:
         return {**terms, "total": self.total, "disk": disk}
 
 
-def place(config: Config, shape: Shape) -> Placement:
+def place(config: Config, shape: Shape, speed: Speed = TYPICAL) -> Placement:
     """By hand, or balanced by the cost model."""
     widths = (shape.features, *config.hidden, shape.outputs)
     if config.placement is not None:
         return parse_placement(config.placement, len(widths) - 1, config.workers)
-    model = CostModel(_cost_of(config), -(-shape.samples // config.shards), widths)
-    return balance(layer_seconds(model, TYPICAL), config.workers)
+    return balance(Timing(cost_model(config, shape), speed).layer_seconds(), config.workers)
+
+
+def cost_model(config: Config, shape: Shape) -> CostModel:
+    """The work of a run of this resolved configuration, on the shard that has most."""
+    widths = (shape.features, *config.hidden, shape.outputs)
+    solver = _cost_of(config)
+    item = torch.finfo(getattr(torch, config.dtype)).bits // 8
+    one_step = solver == "backtracking" or (solver == "linearized" and config.step_size == "one")
+    model = CostModel.of(solver, shape.samples, widths, config.shards, config.tile_rows)
+    return replace(model, one_step=one_step, messages=config.messages, item=item)
 
 
 def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> MemoryPlan:
@@ -111,6 +121,31 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     if is_disk or not config.saves:
         return plan
     return replace(plan, checkpoint=plan.checkpoint + _copy_bytes(plan, arrays + parameters))
+
+
+def worker_memory(config: Config, shape: Shape, placement: Placement) -> list[int]:
+    """Bytes that a worker of each stage needs for its layers, of the shard that has most; the program is not in it."""
+    widths = (shape.features, *config.hidden, shape.outputs)
+    rows, item = cost_model(config, shape).tiling.local_samples, torch.finfo(getattr(torch, config.dtype)).bits // 8
+    _, scratch = _sample_widths(config, widths)
+    carried = get_solver(config, method_weights(config)).carries_a
+    wire = {"exact": item, "bfloat16": 2, "int8": 1}[config.messages]
+    work, found = _work_items(config, shape), []
+    for stage in placement.stages:
+        numbers, wired = scratch, 0
+        for layer in stage:
+            n_in, n_out, is_output = widths[layer], widths[layer + 1], layer == len(widths) - 2
+            numbers += n_in + n_out + (0 if is_output else n_out) + (n_out if carried else 0)
+        if stage[0] > 0:
+            wired += 2 * widths[stage[0]] if config.messages != "exact" else widths[stage[0]]
+        if stage[-1] < len(widths) - 2:
+            wired += 2 * widths[stage[-1] + 1]
+        weights = sum(widths[layer] * widths[layer + 1] for layer in stage)
+        # A sum over the shards is added up from all of them.
+        parts = config.shards * max(widths[layer] * max(widths[layer : layer + 2]) for layer in stage)
+        sums = parts if config.shards > 1 else 0
+        found.append(rows * (item * numbers + wire * wired) + item * (weights + work + sums))
+    return found
 
 
 def _cost_of(config: Config) -> str:
@@ -187,16 +222,14 @@ def _copy_bytes(plan: MemoryPlan, size: int) -> int:
 
 
 def plan_time(config: Config, shape: Shape) -> Timeline:
-    """The timeline of a few epochs, at the rate that this machine shows in a short trial."""
-    widths = (shape.features, *config.hidden, shape.outputs)
+    """The timeline of a few epochs, at the speed that this machine shows in a short trial."""
     before = torch.get_num_threads()
     torch.set_num_threads(config.threads or max(1, usable_cores() // (config.workers * config.shards)))
     try:
-        rate = measure_rate(max(config.hidden))
+        speed = TYPICAL.scaled(measure_gflops())
     finally:
         torch.set_num_threads(before)
-    model = CostModel(_cost_of(config), -(-shape.samples // config.shards), widths)
-    return estimate(model, place(config, shape), rate, LOOPBACK_BYTES_PER_SECOND)
+    return estimate(Timing(cost_model(config, shape), speed), place(config, shape), LOOPBACK)
 
 
 def check_room(config: Config, plan: MemoryPlan, storage: Storage, shape: Shape) -> None:

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from benchmarks import hosts
 
-import hosts
 from faults.harness import (
     TRAIN,
     Fault,
@@ -28,7 +28,6 @@ from faults.harness import (
     same_bits,
 )
 
-DEVICES = ("veth-a", "veth-b")
 PATIENT = "read_timeout=600"  # an agent that cannot reach the other waits so long for the link to heal
 HASTY = "read_timeout=10,join_timeout=30"
 
@@ -59,7 +58,7 @@ def launched(host: int, names: tuple[str, str], out: Path, arguments: list[str],
     """A torchrun on a host; `arguments` end with --out or --resume, which is followed by the host's directory."""
     command = torchrun(names[host], hosts.ADDRESSES[host], conf, *arguments, str(out))
     faults = [fault] if fault else []
-    return Run(command, out, faults, GLOO_SOCKET_IFNAME=DEVICES[host], TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    return Run(command, out, faults, GLOO_SOCKET_IFNAME=hosts.DEVICES[host], TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
 
 
 @contextmanager
@@ -85,7 +84,7 @@ def said(runs: list[Run]) -> str:
 
 def set_link(names: tuple[str, str], state: str) -> None:
     """Cut the cable, or mend it."""
-    subprocess.run(["ip", "-n", names[0], "link", "set", DEVICES[0], state], check=True, timeout=20)
+    subprocess.run(["ip", "-n", names[0], "link", "set", hosts.DEVICES[0], state], check=True, timeout=20)
 
 
 def directories(tmp_path: Path, shared: bool) -> tuple[Path, Path]:

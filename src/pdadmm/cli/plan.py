@@ -12,7 +12,6 @@ from pdadmm.cli.options import add_config_flags, add_json_flag, config_from
 from pdadmm.cli.progress import print_notes
 from pdadmm.config import Config, format_hidden
 from pdadmm.data import Dataset, Preprocessor
-from pdadmm.engine.estimate import ITERATIONS
 from pdadmm.errors import UserError
 from pdadmm.growth import parse_schedule
 from pdadmm.machine import available_memory, format_bytes
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     except UserError:
         fits = False
     timeline = plan_time(config, shape) if fits else None
-    seconds = timeline.seconds / ITERATIONS if timeline else None
+    seconds = timeline.seconds if timeline else None
     if arguments.json:
         sizes = {"samples": shape.samples, "test_samples": shape.tests}
         sizes |= {"features": shape.features, "outputs": shape.outputs}
@@ -79,15 +78,7 @@ def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Datase
     """Given by hand, or that of the data."""
     given = {name: getattr(arguments, name) for name in _SHAPE}
     if all(value is None for value in given.values()):
-        # Held out, the test part of data that stays in a file would be written to the disk.
-        data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)
-        print_notes(data.notes)
-        samples, tests = len(data.train.X), len(data.test.X) if data.test else 0
-        if config.storage == "disk" and data.test is None:
-            tests = math.ceil(config.test_fraction * samples)
-            samples -= tests
-        outputs = Preprocessor.fit(data.train, "none", is_regression(config)).num_outputs
-        return Shape(samples, tests, data.train.X.shape[1], outputs), data
+        return shape_of_data(config)
     for name, value in given.items():
         if value is None:
             raise UserError(f"--{name} is missing; give all of --samples, --features and --classes, or none of them")
@@ -96,6 +87,19 @@ def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Datase
     if arguments.test_samples < 0:
         raise UserError(f"--test-samples must not be negative; got {arguments.test_samples}")
     return Shape(arguments.samples, arguments.test_samples, arguments.features, arguments.classes), None
+
+
+def shape_of_data(config: Config) -> tuple[Shape, Dataset]:
+    """That of the data which a configuration names."""
+    # Held out, the test part of data that stays in a file would be written to the disk.
+    data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)
+    print_notes(data.notes)
+    samples, tests = len(data.train.X), len(data.test.X) if data.test else 0
+    if config.storage == "disk" and data.test is None:
+        tests = math.ceil(config.test_fraction * samples)
+        samples -= tests
+    outputs = Preprocessor.fit(data.train, "none", is_regression(config)).num_outputs
+    return Shape(samples, tests, data.train.X.shape[1], outputs), data
 
 
 def _bytes_split(config: Config, data: Dataset) -> int:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from pdadmm.engine.cost import CostModel, Rate
+from pdadmm.engine.cost import Timing
 from pdadmm.engine.placement import Placement
-from pdadmm.engine.schedule import Timeline, dry_run, make_schedules
+from pdadmm.engine.schedule import make_schedules
+from pdadmm.engine.timeline import Link, Timeline, play
 
-ITERATIONS = 3
 
-
-def estimate(model: CostModel, placement: Placement, rate: Rate, link_bytes_per_second: float) -> Timeline:
-    """The timeline of a few iterations on workers of this rate, joined by links of this bandwidth."""
-    return dry_run(
-        make_schedules(placement.stages),
-        lambda step: rate.seconds(model.work(step)),
-        lambda message: (
-            model.message_bytes(message.layer if message.kind == "m" else message.layer - 1) / link_bytes_per_second
-        ),
-        ITERATIONS,
-    )
+def estimate(timing: Timing, placement: Placement, link: Link) -> Timeline:
+    """The timeline of a few iterations on workers of this speed, joined by such links."""
+    return play(make_schedules(placement.stages), timing.costs(link))

@@ -11,14 +11,14 @@ The first layer's p goes first, because the left neighbour waits for it; the las
 right neighbour's next iteration waits for its m. In between there is work that needs neither. A message travels in
 chunks, each as soon as it is ready, so a step begins with the first chunk of what it needs.
 
-`dry_run` plays the schedules of all stages against each other: it finds deadlocks and counts idle time without
-starting a process.
+`pdadmm.engine.timeline` plays the schedules of all stages against each other: it finds deadlocks and counts idle time
+without starting a process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 Action = Literal["p", "W", "z"]
@@ -73,69 +73,3 @@ def _stage_schedule(stage: Sequence[int], order: Sequence[int]) -> Schedule:
         return [step(action, layer) for layer in reversed(stage) for action in ("p", "W", "z")]
     inner = [step(action, layer) for layer in reversed(stage[1:]) for action in ("p", "W", "z")]
     return [step("p", first), *inner, step("W", first), step("z", first)]
-
-
-class DeadlockError(Exception):
-    """The schedules wait for each other for ever."""
-
-
-@dataclass
-class Timeline:
-    """What a dry run found: (stage, step, start, end) of everything, and the sums."""
-
-    entries: list[tuple[int, Step, float, float]] = field(default_factory=list)
-    seconds: float = 0.0
-    busy: list[float] = field(default_factory=list)
-
-    def idle_share(self, stage: int) -> float:
-        """The share of the time that a stage waits."""
-        return 1 - self.busy[stage] / self.seconds if self.seconds else 0.0
-
-    @property
-    def bottleneck(self) -> int:
-        """The stage that everyone waits for."""
-        return max(range(len(self.busy)), key=self.busy.__getitem__)
-
-
-def dry_run(
-    schedules: Sequence[Schedule],
-    duration: Callable[[Step], float],
-    travel: Callable[[Message], float],
-    iterations: int = 3,
-) -> Timeline:
-    """Play `iterations` iterations; every iteration ends when all stages have reported.
-
-    A message is needed whole and sent whole here, which is later than the engine's chunks: the result is an upper
-    bound of the waiting.
-    """
-    timeline = Timeline(busy=[0.0] * len(schedules))
-    sent = [step.sends for schedule in schedules for step in schedule if step.sends]
-    arrival = {message: 0.0 for message in sent if message.kind == "m"}
-    clock = 0.0
-    for _ in range(iterations):
-        ready = [clock] * len(schedules)
-        rest = [list(schedule) for schedule in schedules]
-        fresh: dict[Message, float] = {}
-        while any(rest):
-            moved = False
-            for stage, steps in enumerate(rest):
-                while steps:
-                    step = steps[0]
-                    known = arrival if step.needs and step.needs.kind == "m" else fresh
-                    if step.needs and step.needs not in known:
-                        break
-                    start = max(ready[stage], known[step.needs] if step.needs else 0.0)
-                    ready[stage] = start + duration(step)
-                    timeline.entries.append((stage, step, start, ready[stage]))
-                    timeline.busy[stage] += ready[stage] - start
-                    if step.sends:
-                        fresh[step.sends] = ready[stage] + travel(step.sends)
-                    steps.pop(0)
-                    moved = True
-            if not moved:
-                waiting = [f"stage {stage + 1} at {steps[0]}" for stage, steps in enumerate(rest) if steps]
-                raise DeadlockError(f"no stage can go on: {'; '.join(waiting)}")
-        arrival = {message: time for message, time in fresh.items() if message.kind == "m"}
-        clock = max(ready)
-    timeline.seconds = clock
-    return timeline

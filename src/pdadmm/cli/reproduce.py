@@ -1,0 +1,100 @@
+"""`pdadmm reproduce`: the paper's experiments, each regenerated and put beside the published values."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from pdadmm.cli.options import add_output_flags
+from pdadmm.config import MOST_THREADS
+from pdadmm.errors import UserError
+
+_NAMES = ("speedup-layers", "speedup-neurons", "convergence", "accuracy")
+_SCALES = ("tiny", "small", "paper")
+_OUT = Path("runs/reproduce")
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser("reproduce", help="the paper's experiments, beside the published values")
+    parser.add_argument("experiment", metavar="EXPERIMENT", help=f"{', '.join(_NAMES)}, or all")
+    parser.add_argument(
+        "--scale",
+        choices=_SCALES,
+        default="small",
+        help="small takes minutes on two cores, paper is full size, tiny shows that all works (default: small)",
+    )
+    parser.add_argument("--data", nargs="+", metavar="NAME", help="some of the paper's data sets (default: all)")
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        metavar="NAME",
+        help="accuracy: pdadmm, authors, gd, adadelta, adagrad, adam, dladmm, adam-128; convergence: paper, theory; "
+        "speedups: exact, linearized (default: all but adam-128)",
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="N", help="of accuracy (default: 0)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of a run; runs go side by side on the other cores (default: 1)",
+    )
+    parser.add_argument(
+        "--curves", type=Path, metavar="DIR", help="accuracy: curves kept before, instead of their runs"
+    )
+    parser.add_argument("--table-only", action="store_true", help="run nothing; tables and figures of finished runs")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_output_flags(parser, f"where runs and results go (default: {_OUT})")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out one experiment or all; a run that failed is named, and its code is ours."""
+    names = _names(arguments)
+    # Only now: other commands need none of it.
+    from pdadmm.experiments.reproduce import Effort, reproduce
+    from pdadmm.experiments.settings import SCALES, Settings
+
+    settings = Settings(
+        out=arguments.out or _OUT,
+        scale=SCALES[arguments.scale],
+        command=shlex.join(["pdadmm", *arguments.argv]),
+        data=None if arguments.data is None else tuple(arguments.data),
+        methods=None if arguments.methods is None else tuple(arguments.methods),
+        seeds=tuple(dict.fromkeys(arguments.seeds)),
+        curves=arguments.curves,
+    )
+    effort = Effort(arguments.threads, arguments.table_only, arguments.quiet)
+    found, failures = reproduce(names, settings, effort)
+    if arguments.json:
+        experiments = [results.mapping() for results in found]
+        failed = [{"run": one.run, "code": one.code, "message": one.message} for one in failures]
+        print(json.dumps({"out": str(settings.out), "experiments": experiments, "failed": failed}, ensure_ascii=False))
+    else:
+        for results in found:
+            print(f"{results.markdown()}\nwritten to {settings.folder(results.name)}\n")
+    for failure in failures:
+        print(f"pdadmm: error: {failure}", file=sys.stderr)
+    return failures[0].code if failures else 0
+
+
+def _names(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What was asked for, checked."""
+    if arguments.experiment not in (*_NAMES, "all"):
+        raise UserError(f"the experiment must be one of {', '.join(_NAMES)}, or all; got {arguments.experiment!r}")
+    if not 1 <= arguments.threads <= MOST_THREADS:
+        raise UserError(f"--threads must be from 1 to {MOST_THREADS}; got {arguments.threads}")
+    if min(arguments.seeds) < 0:
+        raise UserError(f"--seeds must not be negative; got {min(arguments.seeds)}")
+    if arguments.experiment == "all" and arguments.methods is not None:
+        raise UserError("--methods is for one experiment, as they have different ones; got it with all")
+    if arguments.curves is not None and not arguments.curves.is_dir():
+        raise UserError(f"--curves must name a folder; got {arguments.curves}")
+    if arguments.curves is not None and arguments.scale != "paper":
+        raise UserError(f"--curves are of full size and go with --scale paper; got --scale {arguments.scale}")
+    return _NAMES if arguments.experiment == "all" else (arguments.experiment,)

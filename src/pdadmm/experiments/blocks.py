@@ -1,0 +1,97 @@
+"""Single layers of a network, measured on this machine and kept: what the simulation's compute times are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdadmm.calibration import BlockTimes, measure_block
+from pdadmm.config import Config
+from pdadmm.engine.cost import Timing
+from pdadmm.engine.schedule import Step
+from pdadmm.engine.typical import TYPICAL
+from pdadmm.errors import UserError
+from pdadmm.machine import available_memory, keep_freed_memory
+from pdadmm.plan import Shape, cost_model
+from pdadmm.rundir import make_directory, write_whole
+
+DEPTH = 3  # of the network a block is measured in: a first, two equal hidden and an output layer
+KINDS = {"first": 0, "hidden": 2, "output": DEPTH}
+MEMORY_SHARE = 0.6  # of the memory that is free
+
+
+@dataclass(frozen=True)
+class Block:
+    """A layer to be measured: solver, samples, and the widths around it."""
+
+    solver: str
+    shape: Shape
+    width: int
+    kind: str
+    threads: int
+    repeats: int
+
+    @property
+    def key(self) -> str:
+        """A name that tells all that its time depends on."""
+        around = {"first": (self.shape.features, self.width), "hidden": (self.width, self.width)}
+        n_in, n_out = around.get(self.kind, (self.width, self.shape.outputs))
+        return f"{self.solver} {self.shape.samples} samples {n_in} to {n_out}, {self.kind}, {self.threads} threads"
+
+    @property
+    def config(self) -> Config:
+        """Of the network it is measured in."""
+        return Config(hidden=(self.width,) * DEPTH, solver=self.solver, grow="off", threads=self.threads).resolved()
+
+    @property
+    def work(self) -> float:
+        """Seconds on a typical core."""
+        seconds = Timing(cost_model(self.config, self.shape), TYPICAL).layer_seconds()
+        return seconds[KINDS[self.kind]] * (1 + self.repeats) / self.threads
+
+    def measure(self) -> BlockTimes:
+        """At all its samples, where the free memory holds them."""
+        keep_freed_memory()
+        free = available_memory() or 4 * 2**30
+        return measure_block(
+            self.config, self.shape, KINDS[self.kind], self.repeats, max_bytes=int(MEMORY_SHARE * free)
+        )
+
+
+class BlockStore:
+    """Block times in a file, so that each is measured once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._times: dict[str, BlockTimes] = {}
+        if path.exists():
+            try:
+                self._times = {key: BlockTimes(**found) for key, found in json.loads(path.read_bytes()).items()}
+            except (ValueError, TypeError, AttributeError) as error:
+                raise UserError(f"{path} does not hold block times ({error}); remove it to measure again") from None
+
+    def __contains__(self, block: Block) -> bool:
+        return block.key in self._times
+
+    def __getitem__(self, block: Block) -> BlockTimes:
+        return self._times[block.key]
+
+    def add(self, block: Block) -> None:
+        """Measure it and write all down."""
+        self._times[block.key] = block.measure()
+        make_directory(self._path.parent)
+        known = {key: dataclasses.asdict(times) for key, times in self._times.items()}
+        write_whole(self._path, (json.dumps(known, indent=1) + "\n").encode())
+
+
+def step_seconds(times: dict[str, BlockTimes], layers: int, factor: float = 1.0) -> Callable[[Step, int], float]:
+    """For `simulate`: each step as its kind of layer was measured, all longer by `factor`."""
+
+    def seconds(step: Step, rows: int) -> float:
+        kind = "first" if step.layer == 0 else "output" if step.layer == layers - 1 else "hidden"
+        return factor * times[kind].of(step.action) * rows / times[kind].rows
+
+    return seconds

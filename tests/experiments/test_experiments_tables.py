@@ -1,0 +1,205 @@
+"""The tables, literally, for given curves and times; parts of data sets; what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import strict_json
+from pdadmm.calibration import BlockTimes
+from pdadmm.engine.schedule import Step
+from pdadmm.errors import UserError
+from pdadmm.experiments import accuracy, convergence
+from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
+from pdadmm.experiments.curves import Curve, read_curves, write_curve
+from pdadmm.experiments.results import Results, Table
+from pdadmm.experiments.speedup_tables import (
+    LINKS,
+    Found,
+    Network,
+    at_rest_notes,
+    long_table,
+    measured_table,
+    simulated_table,
+)
+from pdadmm.experiments.subset import stratified
+from pdadmm.history import Row
+from pdadmm.plan import Shape
+from pdadmm.simulate import Machine, serial_seconds, simulate
+
+
+def curve(last: float) -> Curve:
+    rows = ((5, 0.5), (95, last))
+    return {
+        epoch: {"epoch": epoch, "train_accuracy": v + 0.01, "test_accuracy": v, "seconds": 1.0} for epoch, v in rows
+    }
+
+
+def test_the_accuracy_table() -> None:
+    table = accuracy.data_table("mnist", "test_accuracy", {"pdadmm": [curve(0.9), curve(0.94)], "adam": [curve(0.95)]})
+    assert table.markdown().splitlines() == [
+        "| MNIST | seeds | 5 | 95 |",
+        "|---|---|---|---|",
+        "| pdadmm, defaults | 2 | 0.5000 ± 0.0000 | 0.9200 ± 0.0200 |",
+        "| Adam | 1 | 0.5000 | 0.9500 |",
+        "| *published: pdADMM* |  | 0.5273 | 0.9062 |",
+        "| *published: GD* |  | 0.1489 | 0.1140 |",
+        "| *published: Adadelta* |  | 0.4109 | 0.7583 |",
+        "| *published: Adagrad* |  | 0.1332 | 0.5625 |",
+        "| *published: Adam* |  | 0.3595 | 0.9519 |",
+        "| *published: dlADMM* |  | 0.1760 | 0.8036 |",
+    ]
+    other = accuracy.data_table("cifar100", "train_accuracy", {"adam": [curve(0.9)]}).rows
+    assert other[0][2:] == ["0.5100", "0.9100"]
+    assert [row[0] for row in other[1:3]] == ["*published: pdADMM*", "*published: GD, ten classes*"]
+
+
+def test_what_the_accuracies_come_to() -> None:
+    found = accuracy.summary("mnist", {"pdadmm": [curve(0.93)], "adam": [curve(0.95)]})
+    assert found["published_95"] == 0.9062
+    assert found["passed_by_epoch"] == 95
+    assert found["ahead_of_adam_by"] == {5: 0.0, 95: -0.02}
+    rows = accuracy.long_table({"mnist": {"adam": [curve(0.93), curve(0.95)]}}).rows
+    assert rows[-2] == ["mnist", "adam", 95, "test_accuracy", 2, 0.94, 0.01, 0.9519]
+
+
+def test_curves_are_kept_and_read_back(tmp_path: Path) -> None:
+    history: list[Row] = [
+        {"epoch": 1, "seconds": 0.5},
+        {"epoch": 2, "seconds": 0.25, "train_accuracy": 0.9, "test_accuracy": 0.8},
+    ]
+    for name in ("mnist-adam-0", "mnist-adam-1", "mnist-adam-128-0"):
+        write_curve(history, tmp_path / f"{name}.csv")
+    assert (tmp_path / "mnist-adam-0.csv").read_text().splitlines() == [
+        "epoch,train_accuracy,test_accuracy,seconds",
+        "2,0.9,0.8,0.75",
+    ]
+    found = read_curves(tmp_path, "mnist", ("gd", "adam", "adam-128"))
+    assert {method: len(curves) for method, curves in found.items()} == {"adam": 2, "adam-128": 1}
+    (tmp_path / "mnist-gd-0.csv").write_text("epoch,loss\n1,2\n")
+    with pytest.raises(UserError, match=r"mnist-gd-0.csv must be a table of epoch"):
+        read_curves(tmp_path, "mnist", ("gd",))
+
+
+def history(objectives: list[float]) -> list[Row]:
+    """With c_k halved each epoch."""
+    before = [objectives[0] + 1, *objectives]
+    return [
+        {
+            "epoch": number,
+            "objective": objective,
+            "residual": 1 / number,
+            "drop": last - objective,
+            "certain_drop": 0.0,
+            "certified": objective <= last,
+            "c_k": 0.5**number,
+        }
+        for number, (last, objective) in enumerate(zip(before, objectives, strict=False), start=1)
+    ]
+
+
+def test_a_rise_of_the_objective_is_counted() -> None:
+    found = convergence.behaviour(history([10.0, 9.0, 9.5, 8.0]))
+    assert (found["rises"], found["uncertified"]) == (1, 1)
+    assert found["largest_relative_rise"] == pytest.approx(0.5 / 10.5)
+    assert found["k_c_k_last"] == 4 * 0.5**4
+    assert convergence.behaviour(history([10.0, 9.0]))["rises"] == 0
+
+
+def test_the_convergence_table() -> None:
+    table = convergence.data_table("mnist", {("mnist", "theory"): history([np.e**2, -1.0, 1.0, 1.0, 1.0])})
+    assert table.rows == [
+        [1, "10.721", "2.000", "1", "0.5", "0.5"],
+        [5, "10.155", "0.000", "0.2", "0.03125", "0.1562"],
+    ]
+    assert convergence.logarithm(-1.0) is None
+
+
+NETWORK = Network("mnist", "exact", 11, 11, 24, Shape(200, 0, 196, 10))
+
+
+def test_the_speedup_tables_tell_what_is_measured_from_what_is_simulated() -> None:
+    one = Found(NETWORK, 6.0, 1.5, 9.0, 5.0, dict.fromkeys(LINKS, (8.0, 1.125)))
+    twin = Found(Network("fashion", "exact", 11, 11, 24, NETWORK.shape), 6.0, 1.5, 9.0, 5.0, one.simulated)
+    assert one.serial == 9.0
+    assert one.measured_speedup == 1.8
+    (row,) = measured_table([one, twin]).rows
+    assert row == ["11x24, 200 × 196 to 10", "MNIST, Fashion-MNIST", "exact", "6.000", "9.000", "5.000", "1.80"]
+    table = simulated_table("speedup_layers", [one])
+    assert table.rows == [[11, "11x24, 200", 12, "5.38", "9", "8.00", "8.00", "8.00", "8.00"]]
+    assert [column for column in table.columns if "Gbit/s" in column] == [
+        "simulated, 25 Gbit/s",
+        "simulated, 10 Gbit/s",
+        "simulated, 1 Gbit/s",
+    ]
+    how = [row[6] for row in long_table("speedup_layers", [one]).rows]
+    assert how == ["published", "measured", *["simulated"] * len(LINKS)]
+
+
+def test_times_of_a_busy_machine_are_not_passed_off() -> None:
+    calm, busy = (Found(NETWORK, 6.0, factor, 9.0, 5.0, {}) for factor in (1.1, 3.8))
+    assert at_rest_notes([calm]) == []
+    (note,) = at_rest_notes([calm, busy])
+    assert "3.8 to 3.8 times the sum of their layers" in note
+
+
+def test_layers_that_take_equally_long_add_up_and_scale() -> None:
+    times = {kind: BlockTimes(0.6, 0.1, 0.3, 0.0, 200) for kind in KINDS}
+    seconds = step_seconds(times, 12, factor=2.0)
+    assert seconds(Step("p", 0), 200) == pytest.approx(1.2)
+    assert seconds(Step("z", 11), 100) == pytest.approx(0.3)
+    config = NETWORK.config(12).resolved()
+    assert serial_seconds(config, NETWORK.shape, Machine(), seconds) == pytest.approx(24.0)
+    found = simulate(config, NETWORK.shape, Machine(), LINKS["no link cost"], seconds)
+    assert 6 < found.speedup <= 12
+
+
+def test_a_layer_is_measured_once(tmp_path: Path) -> None:
+    block = Block("exact", Shape(50, 0, 7, 3), 5, "output", threads=1, repeats=1)
+    assert block.key == "exact 50 samples 5 to 3, output, 1 threads"
+    store = BlockStore(tmp_path / "blocks.json")
+    assert block not in store
+    store.add(block)
+    again = BlockStore(tmp_path / "blocks.json")
+    assert again[block] == store[block]
+    assert again[block].seconds > 0
+    (tmp_path / "blocks.json").write_text('{"a": {"b": 1}}')
+    with pytest.raises(UserError, match="remove it to measure again"):
+        BlockStore(tmp_path / "blocks.json")
+
+
+def test_a_part_of_the_data_keeps_its_classes_in_proportion() -> None:
+    y = np.array([0] * 60 + [1] * 30 + [2] * 10)[np.random.default_rng(0).permutation(100)]
+    rows = stratified(y, 20)
+    assert np.bincount(y[rows]).tolist() == [12, 6, 2]
+    assert (np.diff(rows) > 0).all()
+    assert rows.tolist() == stratified(y, 20).tolist()
+    assert stratified(y, 200).tolist() == list(range(100))
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    table = Table(("a", "b"), [[1, None], ["x", 0.123456]])
+    results = Results("one", "Title", "tiny", "pdadmm x", ["wrong."], ["note"], table, {"T": table}, {"n": 1})
+    results.figures["figure"] = Figure()
+    results.write(tmp_path / "one")
+    names = {path.name for path in (tmp_path / "one").iterdir()}
+    assert names == {"table.csv", "table.md", "figure.png", "figure.svg", "experiment.json"}
+    assert (tmp_path / "one/table.csv").read_text() == "a,b\n1,\nx,0.123456\n"
+    text = (tmp_path / "one/table.md").read_text()
+    assert "## T\n\n| a | b |\n|---|---|\n| 1 |  |\n| x | 0.1235 |\n" in text
+    assert "## What is wrong with the published numbers\n\n- wrong.\n" in text
+    found = strict_json((tmp_path / "one/experiment.json").read_text())
+    assert {key: found[key] for key in ("name", "title", "scale", "defects", "command", "n")} == {
+        "name": "one",
+        "title": "Title",
+        "scale": "tiny",
+        "defects": ["wrong."],
+        "command": "pdadmm x",
+        "n": 1,
+    }
+    assert json.dumps(found)
