@@ -82,12 +82,20 @@ def test_every_iteration_falls_by_the_certificate(options: dict[str, str], activ
             assert rate[-1] < 0.1 * max(rate)
 
 
+@pytest.mark.parametrize("z_relax", [1.0, 1.8])
 @pytest.mark.parametrize("z_prox", [0.1, 0.0])
-def test_the_projects_own_setting_is_certified(z_prox: float) -> None:
+def test_the_projects_own_setting_is_certified(z_prox: float, z_relax: float) -> None:
     """Small z-prox, falling ridge, damping, L2, at rho = nu and below."""
     for rho in (NU, 0.3 * NU):
         config = Config(
-            hidden=(8, 8, 8), nu=NU, rho=rho, z_prox=z_prox, l2=0.01, dtype="float64", output_tolerance=1e-2
+            hidden=(8, 8, 8),
+            nu=NU,
+            rho=rho,
+            z_prox=z_prox,
+            z_relax=z_relax,
+            l2=0.01,
+            dtype="float64",
+            output_tolerance=1e-2,
         ).resolved()
         assert_certified(run(config, 0.03, 0.001), config)
 
