@@ -21,7 +21,7 @@ from torch import Tensor
 from pdadmm.config import format_hidden
 from pdadmm.data import Part, Preprocessor
 from pdadmm.errors import UserError
-from pdadmm.math.activations import get_activation
+from pdadmm.math.activations import get_activations
 from pdadmm.network import Network
 from pdadmm.rundir import MODEL_FILE, write_whole
 
@@ -39,7 +39,7 @@ class Model:
     def __repr__(self) -> str:
         network, kind = self.network, "regressor" if self.preprocessor.regression else "classifier"
         shape = f"{self.preprocessor.num_features} -> {format_hidden(network.hidden)} -> {len(network.biases[-1])}"
-        return f"Model({shape}, {network.activation.name}, {kind})"
+        return f"Model({shape}, {network.activations.name}, {kind})"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -93,7 +93,7 @@ class Model:
         metadata = {
             "format": FORMAT,
             "version": VERSION,
-            "network": json.dumps({"activation": self.network.activation.name, "layers": len(self.network.biases)}),
+            "network": json.dumps({"activation": self.network.activations.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
         write_whole(Path(path), *_file(tensors, metadata))
@@ -153,7 +153,7 @@ def load_model(path: str | Path, device: str = "cpu") -> Model:
         model = Network(
             [tensors[f"layers.{i}.weight"] for i in layers],
             [tensors[f"layers.{i}.bias"] for i in layers],
-            get_activation(network["activation"]),
+            get_activations(network["activation"], len(layers) - 1),
         )
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if name.startswith("preprocess.")}
         preprocessor = Preprocessor.from_stored(arrays, metadata)
