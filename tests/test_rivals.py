@@ -15,7 +15,7 @@ import pdadmm as library
 from commands import Outcome, assert_refused, rows_of
 from pdadmm import Config, Dataset, Observer, Part
 from pdadmm.checkpoint.folder import Folder
-from pdadmm.config import LEARNING_RATES, METHODS, OPTIONS_OF
+from pdadmm.config import LEARNING_RATES, METHODS, OPTIONS_OF, parse_names
 from pdadmm.engine.world import LocalWorld
 from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import KEYS, Row

@@ -35,6 +35,11 @@ class Network:
         """The hidden layers, as growth tells them apart."""
         return list(zip(self.hidden, self.activations.names, strict=True))
 
+    def to(self, dtype: torch.dtype, device: torch.device) -> Network:
+        """The same in other arithmetic, elsewhere."""
+        weights, biases = ([v.to(device=device, dtype=dtype) for v in vs] for vs in (self.weights, self.biases))
+        return Network(weights, biases, self.activations)
+
     def forward(self, x: Tensor) -> Tensor:
         """The outputs z_L for these samples, a few thousand at a time."""
         out = torch.empty(len(x), len(self.biases[-1]), dtype=x.dtype, device=x.device)

@@ -108,7 +108,9 @@ def prepare(
         return Prepared(session, preprocessor, shape.samples, fingerprint, saved, handed_over_from)
     if resume:
         observer.on_note("there is no checkpoint yet; the run begins anew")
-    start = deepen(source.network, config.hidden, activations) if source and source.network else None
+    start = None
+    if source and source.network:
+        start = deepen(source.network.to(problem.dtype, problem.device), config.hidden, activations)
     session = METHODS[config.method].begin(ground, start, 0)
     return Prepared(session, preprocessor, shape.samples, fingerprint, None, None)
 
@@ -321,7 +323,4 @@ def _source(config: Config, given: Start | None, activations: Activations, obser
     inserted = [f for f, source in zip(activations.each, plan, strict=True) if source is None and not f.idempotent]
     if inserted:
         observer.on_note(f"inserting layers changes the function: f(f(z)) differs from f(z) for {inserted[0].name}")
-    dtype = getattr(torch, config.dtype)
-    weights = [W.to(dtype) for W in model.network.weights]
-    biases = [b.to(dtype) for b in model.network.biases]
-    return Start(model.preprocessor, Network(weights, biases, known))
+    return Start(model.preprocessor, model.network)
