@@ -21,10 +21,11 @@ from pdadmm.data import Dataset, Part, Preprocessor, check_dataset
 from pdadmm.data.arrays import generated_names
 from pdadmm.errors import UserError
 from pdadmm.history import Row
+from pdadmm.machine import check_device
 from pdadmm.math.activations import get_activations
 from pdadmm.math.losses import is_regression, loss_names
 from pdadmm.modules.data import collect
-from pdadmm.modules.layers import Reading, read
+from pdadmm.modules.layers import Reading, is_untouched, read
 from pdadmm.network import Network
 from pdadmm.observer import Observer
 from pdadmm.prepare import Start
@@ -57,7 +58,7 @@ def fit(
     sample_weight: Any = None,
     loss: str | None = None,
     scaling: str = "standard",
-    fresh: bool = False,
+    fresh: bool | None = None,
     epochs: int | None = None,
     tolerance: float | None = None,
     seed: int | None = None,
@@ -70,9 +71,10 @@ def fit(
 
     X and y are tensors, arrays or anything numpy takes; X alone may be a Dataset or a DataLoader of pairs, which is
     read whole. `validation` is a pair of the same, or a Dataset or DataLoader, and is only scored. `loss` is
-    cross_entropy where y is whole numbers (class indices), else squared; huber is there too. With `fresh` the weights
-    are drawn anew and the network grows as it learns. `config` has all other options; what is left at None is its.
-    `callback` is given every row of the history, and ends the training if it returns True.
+    cross_entropy where y is whole numbers (class indices), else squared; huber is there too. `fresh` draws the weights
+    anew, and the network grows as it learns; by default that is done, with a note, for a module that still has the
+    weights PyTorch made it with. `config` has all other options; what is left at None is its. `callback` is given every
+    row of the history, and ends the training if it returns True.
     """
     found = read(module)
     part = collect(X, y, sample_weight, "X", found.flattens)
@@ -85,9 +87,12 @@ def fit(
         loss=_chosen_loss(loss, part, found),
         scaling=scaling,
     )
+    check_device(options.device)
     data = Dataset("data", part, held_out, generated_names(part.X.shape[1]) if part.X.ndim == 2 else ())
     check_dataset(data, is_regression(options))
     preprocessor = _preprocessor(options, part, found)
+    if fresh is None and (fresh := is_untouched(found.linears)):
+        found.notes.append("the module has PyTorch's initial weights, so they are drawn anew; fresh=False keeps them")
     start = None if fresh else _scaled(_network(found, options), preprocessor)
     observer = Observer()
     for note in found.notes:

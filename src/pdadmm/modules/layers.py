@@ -6,9 +6,10 @@ module that is not known is named by its place, because nothing else that is sai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from pdadmm.errors import UserError
@@ -25,6 +26,9 @@ TORCH_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 """Ours by name, as PyTorch has them."""
 
 TRAINED = "Linear, ReLU, LeakyReLU, Tanh, Sigmoid, Hardtanh, Identity, Flatten, Dropout and Sequential of these"
+_UNIFORM_DEVIATION = 12**-0.5  # of a number drawn from [0, 1]
+_DEVIATIONS = 5.0  # so far from its mean no draw is to be expected
+_ROUNDING = 1e-2  # of bfloat16
 _DROPOUTS = (nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
@@ -71,11 +75,28 @@ def read(module: nn.Module) -> Reading:
     return found
 
 
+def is_untouched(linears: Sequence[nn.Linear]) -> bool:
+    """Whether these look as `nn.Linear` draws its first weights: uniform within ±1/sqrt(fan-in).
+
+    Training moves some weights beyond that, or the mean of their size away from half of it.
+    """
+    sizes = torch.cat(
+        [
+            values.detach().double().abs().flatten() * linear.in_features**0.5
+            for linear in linears
+            for values in (linear.weight, linear.bias)
+        ]
+    )
+    spread = _UNIFORM_DEVIATION / len(sizes) ** 0.5
+    return bool(sizes.max() <= 1 + _ROUNDING) and abs(float(sizes.mean()) - 0.5) <= _DEVIATIONS * spread + _ROUNDING
+
+
 def _walk(module: nn.Sequential, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     """Every part with its place, such as 2.0 for the first of a Sequential at 2."""
     if type(module).forward is not nn.Sequential.forward:
         raise UserError(f"module must be a plain nn.Sequential; {type(module).__name__} has a forward of its own")
-    for name, part in module.named_children():
+    for name, part in module._modules.items():  # named_children leaves out what stands there twice
+        assert part is not None
         if isinstance(part, nn.Sequential):
             yield from _walk(part, f"{prefix}{name}.")
         else:
