@@ -23,10 +23,10 @@ class Observer:
     on_row: Callable[[Row], None] = field(default=lambda row: None)
     on_note: Callable[[str], None] = field(default=_warn)
     should_stop: Callable[[], bool] = field(default=lambda: False)
-    is_enough: Callable[[Row], bool] = field(default=lambda row: False)
-    """Asked after a row whether the run is to end with it; all processes must give the same answer."""
     on_warning: Callable[[str], None] = field(default=_warn)
     """Told of what went wrong without ending the run, such as a damaged checkpoint."""
+    is_enough: Callable[[Row], bool] = field(default=lambda row: False)
+    """Asked after a row whether the run is to end with it; all processes must give the same answer."""
 
 
 def silent() -> Observer:
