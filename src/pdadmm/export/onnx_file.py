@@ -30,7 +30,7 @@ OPSET, IR_VERSION = 17, 8  # of 2022: old enough for any runtime in use
 LARGEST = 2**31 - 2**20  # protobuf ends at 2 GiB
 RUN_ROWS = 4096
 
-_OPERATORS: dict[str, tuple[str, dict[str, float]]] = {
+_OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
     "leaky_relu": ("LeakyRelu", {"alpha": LeakyReLU.negative_slope}),
     "tanh": ("Tanh", {}),

@@ -54,7 +54,8 @@ def _array(values: Any, name: str) -> Array:
     if isinstance(values, torch.Tensor):
         # numpy has no bfloat16
         values = values.detach().cpu()
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+        found: Array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+        return found
     array = np.asarray(values)
     if array.ndim == 0:
         raise UserError(f"{name} must be a tensor or an array; got {type(values).__name__}")

@@ -156,7 +156,7 @@ def _name_of(path: str, part: nn.Module) -> str:
                 f"the slope must be {LeakyReLU.negative_slope}"
             )
         return "leaky_relu"
-    if kind is nn.Hardtanh:
+    if type(part) is nn.Hardtanh:
         if (part.min_val, part.max_val) != (-1, 1):
             raise UserError(f"layer {path} is nn.Hardtanh({part.min_val}, {part.max_val}); it must be from -1 to 1")
         return "hardtanh"

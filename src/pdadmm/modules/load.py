@@ -1,6 +1,6 @@
 """Models as modules, which take features as they are and give logits or values in y's units; and modules as models."""
 
-from __future__ import annotations
+# TorchScript reads the annotations of a module's buffers, and not if they are texts: no `from __future__` here.
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pdadmm.data import Preprocessor, as_labels
-from pdadmm.data.arrays import generated_names
+from pdadmm.data.arrays import Array, generated_names
 from pdadmm.errors import UserError
 from pdadmm.math.activations import Activations, get_activation
 from pdadmm.model import Model, load_model
@@ -22,7 +22,11 @@ from pdadmm.network import Network
 class Scale(nn.Module):
     """(x - shift) / scale in float64, as the model was given its features, then in the arithmetic of the layers."""
 
-    def __init__(self, shift: np.ndarray, scale: np.ndarray, dtype: torch.dtype) -> None:
+    shift: Tensor
+    scale: Tensor
+    like: Tensor
+
+    def __init__(self, shift: Array, scale: Array, dtype: torch.dtype) -> None:
         super().__init__()
         self.register_buffer("shift", torch.from_numpy(np.array(shift, dtype=np.float64)))
         self.register_buffer("scale", torch.from_numpy(np.array(scale, dtype=np.float64)))
@@ -36,7 +40,10 @@ class Scale(nn.Module):
 class Restore(nn.Module):
     """z * scale + shift in float64: the outputs of a regression in the units of y; (N,) where y was."""
 
-    def __init__(self, shift: np.ndarray, scale: np.ndarray, is_1d: bool) -> None:
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, shift: Array, scale: Array, is_1d: bool) -> None:
         super().__init__()
         self.register_buffer("shift", torch.from_numpy(np.array(shift, dtype=np.float64)))
         self.register_buffer("scale", torch.from_numpy(np.array(scale, dtype=np.float64)))
