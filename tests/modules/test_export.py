@@ -211,11 +211,27 @@ def test_a_trained_module_goes_all_the_way(tmp_path: Path) -> None:
         torch.nn.Linear(5, 16), torch.nn.Tanh(), torch.nn.Linear(16, 9), torch.nn.LeakyReLU(), torch.nn.Linear(9, 3)
     )
     pdadmm.fit(module, X, y, epochs=20, threads=1)
-    pdadmm.from_module(module, classes=["red", "green", "blue"]).save(tmp_path / "model.safetensors")
+    names = np.array(["red", "green", "blue"])
+    model = pdadmm.from_module(module, classes=names)
+    right = float((module(X).argmax(1) == y).double().mean())
+    assert model.evaluate(pdadmm.Part(X.numpy(), names[y])) == {"accuracy": right}
+    model.save(tmp_path / "model.safetensors")
     loaded = pdadmm.load_module(tmp_path / "model.safetensors")
     torch.testing.assert_close(loaded(X), module(X), rtol=1e-6, atol=1e-6)
     assert main(["export", str(tmp_path / "model.safetensors"), "--format", "onnx"]) == 0
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     label, _, logits = session.run(None, {"X": X.numpy()})
     np.testing.assert_allclose(logits, module(X).detach().numpy(), rtol=1e-4, atol=1e-5)
-    assert label.tolist() == np.array(["red", "green", "blue"])[module(X).argmax(1).numpy()].tolist()
+    assert label.tolist() == names[module(X).argmax(1).numpy()].tolist()
+
+
+def test_a_module_as_a_model_needs_a_label_for_each_output() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    for classes in ([1, 2], [1, 2, 2], [0.5, 1, 2]):
+        with pytest.raises(UserError, match="classes"):
+            pdadmm.from_module(module, classes=classes)
+    with pytest.raises(UserError, match="feature_names must name the 5 features of the module; got 1"):
+        pdadmm.from_module(module, feature_names=["a"])
+    values = pdadmm.from_module(module.double())
+    X = np.random.default_rng(0).standard_normal((7, 5))
+    np.testing.assert_allclose(values.predict(X), module(torch.from_numpy(X)).detach().numpy(), rtol=1e-12)

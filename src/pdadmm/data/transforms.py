@@ -32,7 +32,7 @@ class Preprocessor:
     """(d,) float64: deviation, range or 1; 1 for a feature that is constant."""
     feature_names: tuple[str, ...]
     classes: Array | None
-    """The sorted labels (int64, bool or str), or None in regression."""
+    """The labels (int64, bool or str) in the order of the outputs, sorted where we chose it; None in regression."""
     target_shift: Array | None = None
     """(k,) float64: mean of y in regression."""
     target_scale: Array | None = None
@@ -207,7 +207,10 @@ def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, A
 def _indices(labels: Array, classes: Array) -> Array:
     # numpy would compare texts and numbers as texts.
     comparable = (labels.dtype.kind == "U") == (classes.dtype.kind == "U")
-    places = np.searchsorted(classes, labels).clip(max=len(classes) - 1) if comparable else None
+    places = None
+    if comparable:
+        order = np.argsort(classes)  # those of a module are in the order of its outputs
+        places = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
     known = np.zeros(len(labels), dtype=bool) if places is None else classes[places] == labels
     if places is None or not known.all():
         unknown = np.unique(labels[~known]).tolist()
