@@ -52,7 +52,9 @@ class Reference:
         self.f, self.loss = get_activations(config.activation, len(config.hidden)), get_loss(config)
         self.x, self.y, self.weight = problem.train.x, problem.train.y, problem.sample_weight
         self.W, self.b = [W.clone() for W in session.weights], [b.clone() for b in session.biases]
-        self.z, self.q, h = [], [], self.x
+        self.z: list[Tensor] = []
+        self.q: list[Tensor] = []
+        h = self.x
         for W, b in zip(self.W, self.b, strict=True):
             self.z.append(h @ W.t() + b)
             if len(self.z) < len(self.W):

@@ -46,8 +46,8 @@ def make(kind: str, dtype: torch.dtype = torch.float32, activation: str = ALL) -
     ]
     biases = [torch.randn(width, generator=generator, dtype=torch.float64) for width in widths[1:]]
     scaling = (np.array([1e3, -2, 0, 5, 1e-3]), np.array([10, 0.1, 1, 1e-5, 2]), tuple("abcde"))
-    targets = (None, None) if classes is not None else (np.linspace(100, 200, outputs), np.linspace(1, 50, outputs))
-    preprocessor = Preprocessor(*scaling, classes, *targets, kind != "values")
+    low, unit = (None, None) if classes is not None else (np.linspace(100, 200, outputs), np.linspace(1, 50, outputs))
+    preprocessor = Preprocessor(*scaling, classes, low, unit, kind != "values")
     network = Network(weights, biases, get_activations(activation, len(hidden)))
     outputs_now = network.forward(torch.randn(1000, 5, generator=generator, dtype=torch.float64))
     weights[-1] /= outputs_now.std(0)[:, None]
@@ -66,7 +66,7 @@ def test_a_module_gives_what_the_model_gives(kind: str, dtype: torch.dtype) -> N
     module, within = as_module(model), 5e-5 if dtype == torch.float32 else 1e-11
     found = module(torch.from_numpy(X)).detach().numpy()
     if model.preprocessor.regression:
-        np.testing.assert_allclose(found, model.predict(X), rtol=within, atol=10 * within)
+        np.testing.assert_allclose(found, model.predict(X).astype(np.float64), rtol=within, atol=10 * within)
         assert found.shape == model.predict(X).shape
     else:
         np.testing.assert_allclose(found, model.outputs(X).numpy(), rtol=within, atol=within)
@@ -212,7 +212,7 @@ def test_a_trained_module_goes_all_the_way(tmp_path: Path) -> None:
     )
     pdadmm.fit(module, X, y, epochs=20, threads=1)
     names = np.array(["red", "green", "blue"])
-    model = pdadmm.from_module(module, classes=names)
+    model = pdadmm.from_module(module, classes=names.tolist())
     right = float((module(X).argmax(1) == y).double().mean())
     assert model.evaluate(pdadmm.Part(X.numpy(), names[y])) == {"accuracy": right}
     model.save(tmp_path / "model.safetensors")
@@ -234,4 +234,6 @@ def test_a_module_as_a_model_needs_a_label_for_each_output() -> None:
         pdadmm.from_module(module, feature_names=["a"])
     values = pdadmm.from_module(module.double())
     X = np.random.default_rng(0).standard_normal((7, 5))
-    np.testing.assert_allclose(values.predict(X), module(torch.from_numpy(X)).detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(
+        values.predict(X).astype(np.float64), module(torch.from_numpy(X)).detach().numpy(), rtol=1e-12
+    )

@@ -207,7 +207,7 @@ def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, A
 def _indices(labels: Array, classes: Array) -> Array:
     # numpy would compare texts and numbers as texts.
     comparable = (labels.dtype.kind == "U") == (classes.dtype.kind == "U")
-    places = None
+    places: Array | None = None
     if comparable:
         order = np.argsort(classes)  # those of a module are in the order of its outputs
         places = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
@@ -217,7 +217,8 @@ def _indices(labels: Array, classes: Array) -> Array:
         raise UserError(
             f"y must only have classes of the training data ({shorten(classes.tolist())}); got {shorten(unknown)}"
         )
-    return places.astype(np.int64)
+    found: Array = places.astype(np.int64)
+    return found
 
 
 def _same(one: Any, other: Any) -> bool:

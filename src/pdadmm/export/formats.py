@@ -84,7 +84,7 @@ _NUMPY_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 def _run_npz(path: Path, X: Array) -> Array:
     """With numpy alone, as docs/export.md shows it."""
     with np.load(path, allow_pickle=False) as file:
-        h = (X - file["preprocess.shift"]) / file["preprocess.scale"]
+        h: Array = (X - file["preprocess.shift"]) / file["preprocess.scale"]
         h = h.astype(file["layers.0.weight"].dtype)
         names = [str(name) for name in file["activations"]]
         for index, name in enumerate([*names, "identity"]):
