@@ -16,7 +16,7 @@ from pdadmm.block import Block
 from pdadmm.config import Config
 from pdadmm.engine.core import Engine
 from pdadmm.engine.problem import Problem
-from pdadmm.math.activations import get_activation
+from pdadmm.math.activations import Activation, get_activations
 from pdadmm.math.losses import get_loss
 
 
@@ -38,11 +38,11 @@ class Reference:
     def of(cls, engine: Engine, config: Config, problem: Problem) -> Reference:
         """A copy of an engine's present point."""
         states = [block.state for block in engine.blocks]
-        f = get_activation(config.activation)
+        f = get_activations(config.activation, len(config.hidden))
         q = [s.q.clone() for s in states if s.q is not None]
         z = [s.z.clone() for s in states]
         assert config.nu is not None
-        u = [config.nu * (q[i] - f.forward(z[i], torch.empty_like(z[i]))) for i in range(len(q))]
+        u = [config.nu * (q[i] - f[i].forward(z[i], torch.empty_like(z[i]))) for i in range(len(q))]
         return cls(
             config,
             problem,
@@ -55,8 +55,11 @@ class Reference:
             [s.gram_scale for s in states],
         )
 
-    def f(self, z: Tensor) -> Tensor:
-        return get_activation(self.config.activation).forward(z, torch.empty_like(z))
+    def activation(self, layer: int) -> Activation:
+        return get_activations(self.config.activation, len(self.W) - 1)[layer]
+
+    def f(self, layer: int, z: Tensor) -> Tensor:
+        return self.activation(layer).forward(z, torch.empty_like(z))
 
     def a(self, layer: int) -> Tensor:
         return self.p[layer] @ self.W[layer].T + self.b[layer]
@@ -86,14 +89,14 @@ class Reference:
             total = total + (nu * self.s[layer] * ridge + c.l2) / 2 * (self.W[layer] ** 2).sum()
         for layer in range(last):
             r = self.p[layer + 1] - self.q[layer]
-            total = total + c.nu / 2 * ((self.q[layer] - self._smooth_f(self.z[layer])) ** 2).sum()
+            total = total + c.nu / 2 * ((self.q[layer] - self._smooth_f(layer)) ** 2).sum()
             total = total + (self.u[layer] * r).sum() + c.rho / 2 * (r**2).sum()
         return total
 
-    def _smooth_f(self, z: Tensor) -> Tensor:
+    def _smooth_f(self, layer: int) -> Tensor:
         """f as autograd sees it: its value, with its slope (checked elsewhere) as derivative."""
-        at = z.detach()
-        return self.f(at) + get_activation(self.config.activation).slopes(at)[0] * (z - at)
+        z, at = self.z[layer], self.z[layer].detach()
+        return self.f(layer, at) + self.activation(layer).slopes(at)[0] * (z - at)
 
     def iterate(self, ridge: float) -> None:
         """One iteration, layer by layer, in the order of Algorithm 1."""
@@ -106,17 +109,18 @@ class Reference:
             self._p_step(layer, self.nu(layer), rho)
         for layer in layers:
             self._W_step(layer, ridge, self.nu(layer))
-        activation, loss = get_activation(c.activation), get_loss(c)
+        loss = get_loss(c)
         for layer in layers:
             a, z_old = self.a(layer), self.z[layer]
             if layer < layers[-1]:
+                activation = self.activation(layer)
                 z = activation.z_step(a, self.q[layer], z_old, z_prox, torch.empty_like(a))
                 self.z[layer] = z if c.z_relax == 1 else activation.beyond(z_old, z, c.z_relax, torch.empty_like(a))
             else:
                 self.z[layer] = loss.prox(a, *self.targets(), z_old, self.nu(layer)).z
         for layer in layers[:-1]:
             p_next, u = self.p[layer + 1], self.u[layer]
-            self.q[layer] = (rho * p_next + u + nu * self.f(self.z[layer])) / (rho + nu)
+            self.q[layer] = (rho * p_next + u + nu * self.f(layer, self.z[layer])) / (rho + nu)
             self.u[layer] = u + rho * (p_next - self.q[layer])
 
     def _p_step(self, layer: int, nu: float, rho: float) -> None:

@@ -13,7 +13,7 @@ from pdadmm.config import Config
 from pdadmm.engine.placement import from_counts
 from pdadmm.engine.problem import Problem
 from pdadmm.engine.world import LocalWorld
-from pdadmm.math.activations import activation_names, get_activation
+from pdadmm.math.activations import activation_names, get_activation, get_activations
 from pdadmm.math.losses import get_loss
 from pdadmm.method import Ground
 from pdadmm.observer import silent
@@ -25,6 +25,7 @@ OPTIONS = [
     {"nu": 0.3, "rho": 2.0, "activation": "tanh", "l2": 0.4},
     {"nu": 1e-3, "rho": 1e-2, "activation": "leaky_relu", "loss": "squared", "l2": 0.1},
     {"nu": 2.0, "rho": 0.5, "activation": "hardtanh", "loss": "huber"},
+    {"nu": 0.3, "rho": 2.0, "activation": "tanh,leaky_relu"},
 ]
 
 
@@ -32,8 +33,9 @@ def make(options: dict[str, object], tile_rows: int = 50) -> tuple[Config, Probl
     shared = {"method": "dladmm", "hidden": (6, 5), "dtype": "float64", "output_tolerance": 1e-12}
     config = Config(**{**shared, **options, "tile_rows": tile_rows}).resolved()  # type: ignore[arg-type]
     problem = make_problem(config)
-    activation, placement = get_activation(config.activation), from_counts([len(config.hidden) + 1])
-    ground = Ground(config, problem, 0, activation, placement, LocalWorld(), silent())
+    activations = get_activations(config.activation, len(config.hidden))
+    placement = from_counts([len(config.hidden) + 1])
+    ground = Ground(config, problem, 0, activations, placement, LocalWorld(), silent())
     return config, problem, DlAdmm.begin(ground, None, 0)
 
 
@@ -47,15 +49,17 @@ class Reference:
         assert problem.train.y is not None
         assert problem.sample_weight is not None
         self.nu, self.rho, self.l2 = config.nu, config.rho, config.l2
-        self.f, self.loss = get_activation(config.activation), get_loss(config)
+        self.f, self.loss = get_activations(config.activation, len(config.hidden)), get_loss(config)
         self.x, self.y, self.weight = problem.train.x, problem.train.y, problem.sample_weight
         self.W, self.b = [W.clone() for W in session.weights], [b.clone() for b in session.biases]
-        self.z, self.q, h = [], [], self.x
+        self.z: list[Tensor] = []
+        self.q: list[Tensor] = []
+        h = self.x
         for W, b in zip(self.W, self.b, strict=True):
             self.z.append(h @ W.t() + b)
-            h = self.f.forward(self.z[-1], torch.empty_like(self.z[-1]))
-            self.q.append(h)
-        self.q.pop()
+            if len(self.z) < len(self.W):
+                h = self.f[len(self.q)].forward(self.z[-1], torch.empty_like(self.z[-1]))
+                self.q.append(h)
         self.z[-1] = self.loss.initial(self.z[-1], self.y)
         self.u = torch.zeros_like(self.z[-1])
         self.last = len(self.W) - 1
@@ -71,7 +75,7 @@ class Reference:
         """L_rho but for the risk and f(z), which autograd cannot follow."""
         total = self.l2 / 2 * sum((W.square().sum() for W in self.W), torch.zeros((), dtype=torch.float64))
         for layer in range(self.last):
-            f = self.f.forward(self.z[layer], torch.empty_like(self.z[layer]))
+            f = self.f[layer].forward(self.z[layer], torch.empty_like(self.z[layer]))
             total = total + self.nu / 2 * (self.z[layer] - self.a(layer)).square().sum()
             total = total + self.nu / 2 * (self.q[layer] - f).square().sum()
         r = self.z[-1] - self.a(self.last)
@@ -106,7 +110,7 @@ class Reference:
         if layer == self.last:
             self.z[layer] = self.loss.prox(a - self.u / self.rho, self.y, self.weight, z, self.rho).z
         else:
-            self.z[layer] = self.f.z_step(a, self.q[layer], z, 0.0, torch.empty_like(z))
+            self.z[layer] = self.f[layer].z_step(a, self.q[layer], z, 0.0, torch.empty_like(z))
         self.check(f"z {layer}")
 
     def step_b(self, layer: int) -> None:

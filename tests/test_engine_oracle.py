@@ -16,6 +16,7 @@ from reference import Reference
 
 # Odd sizes: the last tile of a chunk is smaller than the others, and widths differ from layer to layer.
 # The output's solver stops tile by tile, so it is asked for all digits where tiles are compared with whole arrays.
+MIXED = "tanh,leaky_relu,sigmoid,relu"
 SHAPE = {"hidden": (9, 12, 12, 5), "tile_rows": 37, "output_tolerance": 1e-13}
 
 
@@ -33,7 +34,7 @@ def compare(config: Config, iterations: int, ridge: float) -> float:
     return reference.largest_difference(engine.blocks)
 
 
-@pytest.mark.parametrize("activation", activation_names())
+@pytest.mark.parametrize("activation", [*activation_names(), MIXED])
 @pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
 def test_ten_iterations_in_float64(options: dict[str, str], activation: str) -> None:
     config = Config(**options, **SHAPE, activation=activation, dtype="float64", nu=0.1, rho=0.2, l2=0.01).resolved()  # type: ignore[arg-type]
@@ -73,7 +74,7 @@ def test_one_iteration_in_float32(
 
 
 @pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
-@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh"])
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh", MIXED])
 def test_stationarity_is_the_norm_of_autograds_gradients(options: dict[str, str], activation: str) -> None:
     config = Config(**options, **SHAPE, activation=activation, dtype="float64", nu=0.1, rho=0.3, l2=0.01).resolved()  # type: ignore[arg-type]
     problem = make_problem(config)
@@ -116,7 +117,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(options: dict[str, str]) ->
     assert one_reports == two_reports
 
 
-@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh", "sigmoid"])
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh", "sigmoid", "tanh,leaky_relu"])
 @pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
 def test_bits_do_not_depend_on_the_tiles(options: dict[str, str], activation: str) -> None:
     ends = []

@@ -9,9 +9,13 @@ from pdadmm import growth
 from pdadmm.config import Config
 from pdadmm.engine.core import Engine
 from pdadmm.errors import UserError
-from pdadmm.math.activations import activation_names, get_activation
+from pdadmm.math.activations import Activations, activation_names, get_activation, get_activations
 from pdadmm.network import Network, deepen
 from problems import ALL_SOLVERS, make_problem, solver_id
+
+
+def relu(hidden: tuple[int, ...]) -> list[growth.Kind]:
+    return [(width, "relu") for width in hidden]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_schedules_that_make_no_sense(text: str, message: str) -> None:
 
 def test_layers_join_behind_the_first_of_their_width() -> None:
     hidden = (20, 20, 20, 10, 10, 5)
-    found = growth.stages(hidden, [(0, 1), (3, 4), (6, 6)])
+    found = growth.stages(relu(hidden), [(0, 1), (3, 4), (6, 6)])
     assert [(stage.epoch, stage.layers) for stage in found] == [
         (0, (0, 3, 5)),
         (3, (0, 1, 3, 5)),
@@ -61,10 +65,10 @@ def test_layers_join_behind_the_first_of_their_width() -> None:
 
 
 def test_where_no_width_repeats_there_is_one_stage() -> None:
-    assert len(growth.stages((30, 20, 10), [(0, 1), (3, 3)])) == 1
-    assert growth.why_not((30, 20, 10), "relu", True) is not None
-    assert growth.why_not((20, 20), "tanh", False) is not None
-    assert growth.why_not((20, 20), "relu", True) is None
+    assert len(growth.stages(relu((30, 20, 10)), [(0, 1), (3, 3)])) == 1
+    assert growth.why_not(relu((30, 20, 10)), {"relu"}) is not None
+    assert growth.why_not([(20, "tanh"), (20, "tanh")], {"relu"}) is not None
+    assert growth.why_not(relu((20, 20)), {"relu"}) is None
 
 
 @pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
@@ -109,8 +113,9 @@ def test_deepening_keeps_the_function_where_f_is_idempotent(activation: str) -> 
     f = get_activation(activation)
     shapes = [(6, 4), (8, 6), (3, 8)]
     generator = torch.Generator().manual_seed(0)
-    network = Network([torch.randn(s, generator=generator) for s in shapes], [torch.randn(s[0]) for s in shapes], f)
-    deeper = deepen(network, (6, 6, 6, 8, 8))
+    weights, biases = [torch.randn(s, generator=generator) for s in shapes], [torch.randn(s[0]) for s in shapes]
+    network = Network(weights, biases, Activations((f, f)))
+    deeper = deepen(network, (6, 6, 6, 8, 8), get_activations(activation, 5))
     assert deeper.hidden == (6, 6, 6, 8, 8)
     x = torch.randn(20, 4, generator=generator)
     assert torch.allclose(network.forward(x), deeper.forward(x), atol=1e-5) == f.idempotent
@@ -118,6 +123,33 @@ def test_deepening_keeps_the_function_where_f_is_idempotent(activation: str) -> 
 
 def test_what_cannot_be_reached_by_deepening_is_refused() -> None:
     with pytest.raises(UserError, match=r"\[6, 7\] cannot be reached from \[6\]"):
-        growth.embed((6,), (6, 7))
+        growth.embed(relu((6,)), relu((6, 7)))
     with pytest.raises(UserError, match="cannot be reached"):
-        growth.embed((6, 8), (6, 6))
+        growth.embed(relu((6, 8)), relu((6, 6)))
+
+
+def test_an_identity_layer_joins_behind_a_layer_with_its_activation() -> None:
+    mixed = [(6, "tanh"), (6, "relu"), (6, "relu"), (6, "hardtanh")]
+    assert growth.joining(mixed) == [2]
+    assert growth.why_not(mixed, {"relu"}) is None
+    assert "tanh" in str(growth.why_not([(6, "tanh"), (6, "tanh"), (6, "relu")], {"relu"}))
+    assert "same activation" in str(growth.why_not([(6, "tanh"), (6, "relu")], {"relu"}))
+    assert growth.embed([(6, "tanh"), (6, "relu")], [(6, "tanh"), (6, "relu"), (6, "relu")]) == [0, 1, None]
+    with pytest.raises(UserError, match="and its activation"):
+        growth.embed([(6, "tanh"), (6, "relu")], [(6, "tanh"), (6, "tanh"), (6, "hardtanh")])
+
+
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_growing_with_mixed_activations_keeps_the_function(options: dict[str, str]) -> None:
+    config = Config(**options, hidden=(9, 9, 9, 5), activation="tanh,2xrelu,leaky_relu", dtype="float64").resolved()  # type: ignore[arg-type]
+    problem = make_problem(config, samples=300)
+    engine = Engine(config, problem, (0, 1, 3))
+    engine.build()
+    engine.begin_stage(0.02)
+    engine.iterate(0.02)
+    assert problem.train.x is not None
+    before = engine.network().forward(problem.train.x)
+    assert engine.network().activations.name == "tanh,relu,leaky_relu"
+    engine.grow((0, 1, 2, 3))
+    assert engine.network().activations.name == config.activation
+    assert torch.allclose(engine.network().forward(problem.train.x), before, atol=1e-12)

@@ -23,9 +23,9 @@ ROWS = [
     ["rivals"],
     ["prepare"],
     ["trainer"],
-    ["summary", "plot"],
+    ["summary", "plot", "modules"],
     ["run"],
-    ["inspection"],
+    ["inspection", "export"],
     ["report", "experiments"],
     ["__init__"],
     ["cli", "__main__"],
@@ -38,6 +38,8 @@ LAZY = {
     "scipy": ("data",),
     "urllib": ("data",),
     "tensorboard": ("events",),
+    "onnx": ("export",),
+    "onnxruntime": ("export",),
 }
 
 
@@ -79,7 +81,7 @@ def test_importing_the_package_loads_no_extra() -> None:
     import subprocess
     import sys
 
-    extras = ("matplotlib", "pyarrow", "pandas", "scipy", "tensorboard")
+    extras = ("matplotlib", "pyarrow", "pandas", "scipy", "tensorboard", "onnx", "onnxruntime")
     code = f"import sys, pdadmm.cli.main; print([m for m in {extras} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout.strip() == "[]"

@@ -15,7 +15,7 @@ import pdadmm as library
 from commands import Outcome, assert_refused, rows_of
 from pdadmm import Config, Dataset, Observer, Part
 from pdadmm.checkpoint.folder import Folder
-from pdadmm.config import LEARNING_RATES, METHODS, OPTIONS_OF
+from pdadmm.config import LEARNING_RATES, METHODS, OPTIONS_OF, parse_names
 from pdadmm.engine.world import LocalWorld
 from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import KEYS, Row
@@ -135,6 +135,7 @@ def test_full_batches_are_what_a_plain_loop_does(method: str, dtype: str, within
 SQUARES = {"loss": "squared"}
 GRADIENT_CASES: list[dict[str, Any]] = [
     *({"activation": name} for name in activation_names()),
+    {"activation": "tanh,leaky_relu"},
     SQUARES,
     {"loss": "huber", "huber_delta": 0.3},
     {"class_weight": "balanced", "l2": 0.7},
@@ -151,8 +152,8 @@ def test_a_step_goes_down_the_gradient_of_the_objective(options: dict[str, Any])
     f |= {"relu": torch.relu, "hardtanh": nn.functional.hardtanh, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
     weights, biases = ([v.clone().requires_grad_() for v in vs] for vs in (session.weights, session.biases))
     h = session.x
-    for W, b in zip(weights[:-1], biases[:-1], strict=True):
-        h = f[config.activation](h @ W.t() + b)
+    for W, b, name in zip(weights[:-1], biases[:-1], parse_names(config.activation, 2), strict=True):
+        h = f[name](h @ W.t() + b)
     z = h @ weights[-1].t() + biases[-1]
     objective = get_loss(config).value(z, session.y, session.sample_weight).sum()
     objective = objective + config.l2 / 2 * sum(W.square().sum() for W in weights)

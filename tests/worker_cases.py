@@ -1,4 +1,4 @@
-"""Every solver with two activations on an uneven, growing network, in whatever world this is.
+"""Every solver with two activations, and one with many, on an uneven, growing network, in whatever world this is.
 
 As a script it is one process of torchrun: worker_cases.py WORKERS SHARDS OUT CASE …. Each process leaves one file a
 case with the final W, b, p, z, q of its layers, where its rows begin among all samples, and the rows of the history.
@@ -32,6 +32,7 @@ SOLVERS: dict[str, dict[str, object]] = {
     "backtracking": {"solver": "backtracking", "nu": 0.1, "grow": "0:4,8:all", "grow_output": "fresh"},
 }
 CASES = [f"{solver}-{activation}" for solver in SOLVERS for activation in ("relu", "hardtanh")]
+CASES.append("exact-tanh,relu,3xhardtanh,leaky_relu")
 
 
 def run_cases(world: World, out: Path, threads: int, cases: Sequence[str] = CASES) -> None:

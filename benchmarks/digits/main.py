@@ -15,7 +15,7 @@ import pdadmm
 from pdadmm import Config, Dataset, Observer
 from pdadmm.config import PRESETS
 from pdadmm.data import Preprocessor
-from pdadmm.math.activations import get_activation
+from pdadmm.math.activations import get_activations
 from pdadmm.model import score
 from pdadmm.network import Network, initial_layer
 
@@ -68,7 +68,9 @@ def adam(data: Dataset, seed: int) -> Curve:
         optimiser.step()
         if epoch in EPOCHS:
             with torch.no_grad():
-                network = Network([W for W, _ in layers], [b for _, b in layers], get_activation("relu"))
+                network = Network(
+                    [W for W, _ in layers], [b for _, b in layers], get_activations("relu", len(layers) - 1)
+                )
                 train, test = (score(network.forward(x), target, regression=False) for x, target in parts)
             curve[epoch] = (train, test)
     return curve

@@ -10,6 +10,7 @@ result.history[-1]["test_accuracy"]
 from pdadmm.config import Config
 from pdadmm.data import Dataset, Part, load_data
 from pdadmm.model import Model, load_model
+from pdadmm.modules import fit, from_module, load_module
 from pdadmm.observer import Observer
 from pdadmm.trainer import Result, train
 from pdadmm.version import __version__
@@ -22,7 +23,10 @@ __all__ = [
     "Part",
     "Result",
     "__version__",
+    "fit",
+    "from_module",
     "load_data",
     "load_model",
+    "load_module",
     "train",
 ]

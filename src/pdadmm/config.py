@@ -8,8 +8,10 @@ makes that choice, so that what a run writes down is complete and can be run aga
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,7 +68,7 @@ class Config:
     class_weight: str = _option("none", "data", "weight classes by 1/frequency", ("none", "balanced"))
 
     hidden: tuple[int, ...] = _option((100,) * 9, "network", "hidden widths: 9x100 or 800,400,200", on_resume="fixed")
-    activation: str = _option("relu", "network", "activation of the hidden layers")
+    activation: str = _option("relu", "network", "activation of the hidden layers, or of each: tanh,2xrelu")
     loss: str = _option(
         "cross_entropy", "network", "risk of the output; squared and huber make y real-valued", on_resume="fixed"
     )
@@ -215,6 +217,7 @@ class Config:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", _widths(self.hidden))
+        object.__setattr__(self, "activation", format_names(parse_names(self.activation, len(self.hidden))))
         for field in dataclasses.fields(self):
             value, choices = getattr(self, field.name), field.metadata["choices"]
             if choices and value is not None and value not in choices:
@@ -434,13 +437,35 @@ def parse_hidden(text: str) -> tuple[int, ...]:
 
 def format_hidden(hidden: tuple[int, ...]) -> str:
     """The shortest text that `parse_hidden` reads back."""
-    runs: list[list[int]] = []
-    for width in hidden:
-        if runs and runs[-1][1] == width:
-            runs[-1][0] += 1
-        else:
-            runs.append([1, width])
-    return ",".join(str(width) if count == 1 else f"{count}x{width}" for count, width in runs)
+    return _in_runs(hidden)
+
+
+def parse_names(text: str, count: int) -> tuple[str, ...]:
+    """The activation of each of `count` hidden layers from `relu`, one for all, or `tanh,2xrelu`, one for each."""
+    if not isinstance(text, str):
+        raise UserError(f"activation must be a text such as 'relu' or 'tanh,2xrelu'; got {text!r}")
+    names: list[str] = []
+    for part in text.split(","):
+        repeat, name = re.fullmatch(r"\s*(?:(\d{1,5})x)?(.*?)\s*", part, re.DOTALL).groups()  # type: ignore[union-attr]
+        names += [name] * int(repeat or 1)
+    if len(names) == 1:
+        return tuple(names * count)
+    if len(names) != count:
+        raise UserError(
+            f"activation must be one for all hidden layers or one for each of the {count}; got {len(names)} in {text!r}"
+        )
+    return tuple(names)
+
+
+def format_names(names: tuple[str, ...]) -> str:
+    """The shortest text that `parse_names` reads back."""
+    return names[0] if len(set(names)) == 1 else _in_runs(names)
+
+
+def _in_runs(values: Iterable[object]) -> str:
+    """Equal neighbours as one, with their number."""
+    runs = [(len(list(alike)), value) for value, alike in itertools.groupby(values)]
+    return ",".join(str(value) if count == 1 else f"{count}x{value}" for count, value in runs)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

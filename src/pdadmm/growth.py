@@ -2,7 +2,7 @@
 
 A deep network that starts whole waits: labels move one layer every two iterations. A network that starts with its
 first layers and takes in identity layers (W = I, b = 0) as it learns does not, and keeps what it has learned where
-f(f(z)) = f(z). Such a layer needs a place where the width repeats: of each run of equal widths the first layer is
+f(f(z)) = f(z). Such a layer needs a place where width and activation repeat: of each run of equal layers the first is
 there from the start, and the others join behind it.
 
     hidden 4x100, schedule 1+1@2        epoch 0  [0]   epoch 2  [0 1]   epoch 4  [0 1 2]   epoch 6  [0 1 2 3]
@@ -11,7 +11,7 @@ there from the start, and the others join behind it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -75,44 +75,61 @@ def _check(pairs: list[tuple[int, int]], text: str, depth: int, epochs: int) -> 
         )
 
 
-def stages(hidden: Sequence[int], schedule: Sequence[tuple[int, int]]) -> list[Stage]:
-    """The layers of each stage; depths that the widths do not allow are raised to the next that they do."""
-    anchors = [i for i, width in enumerate(hidden) if i == 0 or width != hidden[i - 1]]
-    joining = [i for i in range(len(hidden)) if i not in anchors]
+Kind = tuple[int, str]
+"""A hidden layer's width and the name of its activation: an identity layer fits in behind a layer of its own kind."""
+
+
+def joining(kinds: Sequence[Kind]) -> list[int]:
+    """The layers that need not be there from the start."""
+    return [i for i, kind in enumerate(kinds) if i > 0 and kind == kinds[i - 1]]
+
+
+def stages(kinds: Sequence[Kind], schedule: Sequence[tuple[int, int]]) -> list[Stage]:
+    """The layers of each stage; depths that the kinds do not allow are raised to the next that they do."""
+    later = joining(kinds)
+    anchors = [i for i in range(len(kinds)) if i not in later]
     result: list[Stage] = []
     for epoch, depth in schedule:
-        layers = tuple(sorted(anchors + joining[: max(0, depth - len(anchors))]))
+        layers = tuple(sorted(anchors + later[: max(0, depth - len(anchors))]))
         if not result or layers != result[-1].layers:
             result.append(Stage(epoch, layers))
     return result
 
 
-def why_not(hidden: Sequence[int], activation: str, idempotent: bool) -> str | None:
-    """Why this network cannot grow without losing what it learned, or None if it can."""
-    if len(hidden) < 2:
+def why_not(kinds: Sequence[Kind], idempotent: Collection[str]) -> str | None:
+    """Why this network cannot grow without losing what it learned, or None if it can.
+
+    `idempotent` names the activations with f(f(z)) = f(z).
+    """
+    if len(kinds) < 2:
         return "it has fewer than two hidden layers"
-    if len(stages(hidden, [(0, 1), (1, len(hidden))])) < 2:
-        return "no width repeats, so no identity layer fits in"
-    if not idempotent:
-        return f"f(f(z)) differs from f(z) for {activation}, so inserted layers would change the function"
+    later = joining(kinds)
+    if not later:
+        same = "" if len({activation for _, activation in kinds}) == 1 else " with the same activation"
+        return f"no width repeats{same}, so no identity layer fits in"
+    for _, activation in (kinds[layer] for layer in later):
+        if activation not in idempotent:
+            return f"f(f(z)) differs from f(z) for {activation}, so inserted layers would change the function"
     return None
 
 
-def embed(source: Sequence[int], target: Sequence[int]) -> list[int | None]:
+def embed(source: Sequence[Kind], target: Sequence[Kind]) -> list[int | None]:
     """For each hidden layer of `target`, the layer of `source` it takes over, or None for an identity layer."""
     plan: list[int | None] = []
     used = 0
-    for index, width in enumerate(target):
-        if used < len(source) and source[used] == width:
+    for index, kind in enumerate(target):
+        if used < len(source) and source[used] == kind:
             plan.append(used)
             used += 1
-        elif index > 0 and target[index - 1] == width:
+        elif index > 0 and target[index - 1] == kind:
             plan.append(None)
         else:
             break
     if len(plan) < len(target) or used < len(source):
+        mixed = len({activation for _, activation in (*source, *target)}) > 1
+        before, after = ([kind if mixed else kind[0] for kind in kinds] for kinds in (source, target))
         raise UserError(
-            f"hidden widths {list(target)} cannot be reached from {list(source)} by inserting layers "
-            f"that repeat the width before them"
+            f"hidden widths {after} cannot be reached from {before} by inserting layers "
+            f"that repeat the width before them{' and its activation' if mixed else ''}"
         )
     return plan

@@ -21,7 +21,7 @@ from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem
 from pdadmm.engine.world import World
 from pdadmm.history import Row
-from pdadmm.math.activations import Activation
+from pdadmm.math.activations import Activations
 from pdadmm.network import Network
 from pdadmm.observer import Observer
 
@@ -33,7 +33,7 @@ class Ground:
     config: Config
     problem: Problem
     num_test: int
-    activation: Activation
+    activations: Activations
     placement: Placement
     world: World
     observer: Observer
@@ -94,4 +94,5 @@ def saved_network(ground: Ground, saved: SavedRun) -> Network:
         saved.layer(layer, {"W": (n_out, n_in), "b": (n_out,)}, problem.storage)
         for layer, (n_in, n_out) in zip(layers, pairwise(widths), strict=True)
     ]
-    return Network([part["W"] for part in found], [part["b"] for part in found], ground.activation)
+    activations = ground.activations.among(layers[:-1])
+    return Network([part["W"] for part in found], [part["b"] for part in found], activations)

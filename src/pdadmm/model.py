@@ -7,7 +7,7 @@ On disk it is one safetensors file, `model.safetensors`: tensors `layers.0.weigh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +20,9 @@ from torch import Tensor
 
 from pdadmm.config import format_hidden
 from pdadmm.data import Part, Preprocessor
+from pdadmm.data.tables import row_number
 from pdadmm.errors import UserError
-from pdadmm.math.activations import get_activation
+from pdadmm.math.activations import get_activations
 from pdadmm.network import Network
 from pdadmm.rundir import MODEL_FILE, write_whole
 
@@ -39,7 +40,7 @@ class Model:
     def __repr__(self) -> str:
         network, kind = self.network, "regressor" if self.preprocessor.regression else "classifier"
         shape = f"{self.preprocessor.num_features} -> {format_hidden(network.hidden)} -> {len(network.biases[-1])}"
-        return f"Model({shape}, {network.activation.name}, {kind})"
+        return f"Model({shape}, {network.activations.name}, {kind})"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -51,28 +52,39 @@ class Model:
         """Where its weights are."""
         return self.network.weights[0].device
 
-    def tensor(self, X: NDArray[np.generic]) -> Tensor:
+    def tensor(self, X: NDArray[np.generic], row_name: Callable[[int], str] = row_number) -> Tensor:
         """A user's features as the network takes them."""
-        scaled = self.preprocessor.features(np.asarray(X), np.dtype(str(self.dtype).removeprefix("torch.")))
-        return torch.from_numpy(scaled).to(self.device)
+        dtype = np.dtype(str(self.dtype).removeprefix("torch."))
+        return torch.from_numpy(self.preprocessor.features(np.asarray(X), dtype, None, row_name)).to(self.device)
 
-    def outputs(self, X: NDArray[np.generic]) -> Tensor:
-        """z_L for a user's features."""
-        return self.network.forward(self.tensor(X))
+    def outputs(self, X: NDArray[np.generic], row_name: Callable[[int], str] = row_number) -> Tensor:
+        """z_L for a user's features; `row_name` is how a mistake calls a row."""
+        return self.network.forward(self.tensor(X, row_name))
 
     def predict(self, X: NDArray[np.generic]) -> NDArray[np.generic]:
         """Class labels, or values in the units of y."""
-        z = self.outputs(X)
+        return self.predictions(self.outputs(X))
+
+    def predictions(self, z: Tensor) -> NDArray[np.generic]:
+        """What `outputs` stand for."""
         if self.preprocessor.regression:
             return self.preprocessor.restore(z.double().cpu().numpy())
         return self.preprocessor.decode(z.argmax(1).cpu().numpy())
 
     def predict_proba(self, X: NDArray[np.generic]) -> NDArray[np.float64]:
         """A probability for each class, in the order of `preprocessor.classes`."""
+        self.check_classifies()
+        return self.probabilities(self.outputs(X))
+
+    def probabilities(self, z: Tensor) -> NDArray[np.float64]:
+        """Those of the classes, from a classifier's `outputs`."""
+        result: NDArray[np.float64] = z.double().softmax(1).cpu().numpy()
+        return result
+
+    def check_classifies(self) -> None:
+        """Refuse probabilities of a regression."""
         if self.preprocessor.regression:
             raise UserError("probabilities need a classifier; this model predicts real values")
-        result: NDArray[np.float64] = self.outputs(X).double().softmax(1).cpu().numpy()
-        return result
 
     def evaluate(self, part: Part) -> dict[str, float]:
         """`accuracy` or `r2` on samples with known targets."""
@@ -93,7 +105,7 @@ class Model:
         metadata = {
             "format": FORMAT,
             "version": VERSION,
-            "network": json.dumps({"activation": self.network.activation.name, "layers": len(self.network.biases)}),
+            "network": json.dumps({"activation": self.network.activations.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
         write_whole(Path(path), *_file(tensors, metadata))
@@ -153,7 +165,7 @@ def load_model(path: str | Path, device: str = "cpu") -> Model:
         model = Network(
             [tensors[f"layers.{i}.weight"] for i in layers],
             [tensors[f"layers.{i}.bias"] for i in layers],
-            get_activation(network["activation"]),
+            get_activations(network["activation"], len(layers) - 1),
         )
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if name.startswith("preprocess.")}
         preprocessor = Preprocessor.from_stored(arrays, metadata)

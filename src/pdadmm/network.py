@@ -1,4 +1,4 @@
-"""The network itself: weights and an activation, evaluated forward in tiles; and where its first weights come from."""
+"""The network itself: weights and activations, evaluated forward in tiles; and where its first weights come from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pdadmm.growth import embed
-from pdadmm.math.activations import Activation
+from pdadmm.growth import Kind, embed
+from pdadmm.math.activations import Activations
 from pdadmm.math.subproblems import linear
 
 FORWARD_ROWS = 4096
@@ -19,25 +19,35 @@ BACKWARD_ROWS = 2048  # samples held at once where a backward pass follows: with
 
 @dataclass
 class Network:
-    """x -> W_L f(… f(W_1 x + b_1) …) + b_L."""
+    """x -> W_L f(… f(W_1 x + b_1) …) + b_L, each hidden layer with an activation f of its own."""
 
     weights: list[Tensor]
     biases: list[Tensor]
-    activation: Activation
+    activations: Activations
 
     @property
     def hidden(self) -> tuple[int, ...]:
         """The widths between input and output."""
         return tuple(len(b) for b in self.biases[:-1])
 
+    @property
+    def kinds(self) -> list[Kind]:
+        """The hidden layers, as growth tells them apart."""
+        return list(zip(self.hidden, self.activations.names, strict=True))
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Network:
+        """The same in other arithmetic, elsewhere."""
+        weights, biases = ([v.to(device=device, dtype=dtype) for v in vs] for vs in (self.weights, self.biases))
+        return Network(weights, biases, self.activations)
+
     def forward(self, x: Tensor) -> Tensor:
         """The outputs z_L for these samples, a few thousand at a time."""
         out = torch.empty(len(x), len(self.biases[-1]), dtype=x.dtype, device=x.device)
         for start in range(0, len(x), FORWARD_ROWS):
             h = x[start : start + FORWARD_ROWS]
-            for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            for W, b, f in zip(self.weights[:-1], self.biases[:-1], self.activations.each, strict=True):
                 a = linear(h, W, b, h.new_empty(len(h), len(b)))
-                h = self.activation.forward(a, a)
+                h = f.forward(a, a)
             linear(h, self.weights[-1], self.biases[-1], out[start : start + FORWARD_ROWS])
         return out
 
@@ -61,13 +71,14 @@ def identity_layer(width: int, like: Tensor) -> tuple[Tensor, Tensor]:
     return torch.eye(width, dtype=like.dtype, device=like.device), like.new_zeros(width)
 
 
-def deepen(network: Network, hidden: Sequence[int]) -> Network:
-    """The same network with identity layers inserted until its hidden widths are `hidden`.
+def deepen(network: Network, hidden: Sequence[int], activations: Activations) -> Network:
+    """The same network with identity layers inserted until its hidden layers have these widths and activations.
 
     The function is unchanged where f(f(z)) = f(z).
     """
     weights, biases = [], []
-    for width, source in zip(hidden, embed(network.hidden, hidden), strict=True):
+    kinds = list(zip(hidden, activations.names, strict=True))
+    for width, source in zip(hidden, embed(network.kinds, kinds), strict=True):
         W, b = (
             identity_layer(width, network.biases[0])
             if source is None
@@ -77,4 +88,4 @@ def deepen(network: Network, hidden: Sequence[int]) -> Network:
         biases.append(b)
     weights.append(network.weights[-1].clone())
     biases.append(network.biases[-1].clone())
-    return Network(weights, biases, network.activation)
+    return Network(weights, biases, activations)

@@ -25,6 +25,8 @@ class Observer:
     should_stop: Callable[[], bool] = field(default=lambda: False)
     on_warning: Callable[[str], None] = field(default=_warn)
     """Told of what went wrong without ending the run, such as a damaged checkpoint."""
+    is_enough: Callable[[Row], bool] = field(default=lambda row: False)
+    """Asked after a row whether the run is to end with it; all processes must give the same answer."""
 
 
 def silent() -> Observer:

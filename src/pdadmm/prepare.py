@@ -26,11 +26,11 @@ from pdadmm.engine.problem import Problem, Samples
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, UserError
 from pdadmm.machine import check_device, default_threads
-from pdadmm.math.activations import Activation, get_activation
+from pdadmm.math.activations import Activations, get_activations
 from pdadmm.math.losses import is_regression
 from pdadmm.math.tiles import Tiling
 from pdadmm.method import Ground, Method, saved_network
-from pdadmm.model import Model, load_model
+from pdadmm.model import load_model
 from pdadmm.network import Network, deepen
 from pdadmm.observer import Observer
 from pdadmm.plan import Shape, check_room, place, plan_memory
@@ -54,6 +54,14 @@ def holds_data(world: World) -> bool:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What a run does not make itself: the map of features and targets and, perhaps, the first weights."""
+
+    preprocessor: Preprocessor
+    network: Network | None = None
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A session on this process, and what it stands on."""
 
@@ -74,11 +82,12 @@ def prepare(
     world: World,
     storage: Storage,
     resume: Source | None = None,
+    given: Start | None = None,
 ) -> Prepared:
     """Check, plan and build on this process; `data` is given where the first or the output layer is."""
-    activation = get_activation(config.activation)
+    activations = get_activations(config.activation, len(config.hidden))
     check_device(config.device)
-    source = None if config.init_from is None else _source(config, activation, observer)
+    source = _source(config, given, activations, observer)
     preprocessor = None
     if data is not None:
         check_dataset(data, is_regression(config))
@@ -91,7 +100,7 @@ def prepare(
         check_room(config, plan_memory(config, shape, data), storage, shape)
     torch.set_num_threads(config.threads or default_threads())
     problem = _problem(config, data, preprocessor, shape, world, storage)
-    ground = Ground(config, problem, shape.tests, activation, placement, world, observer)
+    ground = Ground(config, problem, shape.tests, activations, placement, world, observer)
     past = _Past(ground, shape, fingerprint)
     saved = past.find_saved(resume) if resume else None
     if saved is not None:
@@ -99,7 +108,9 @@ def prepare(
         return Prepared(session, preprocessor, shape.samples, fingerprint, saved, handed_over_from)
     if resume:
         observer.on_note("there is no checkpoint yet; the run begins anew")
-    start = deepen(source.network, config.hidden) if source else None
+    start = None
+    if source and source.network:
+        start = deepen(source.network.to(problem.dtype, problem.device), config.hidden, activations)
     session = METHODS[config.method].begin(ground, start, 0)
     return Prepared(session, preprocessor, shape.samples, fingerprint, None, None)
 
@@ -168,7 +179,8 @@ class _Past:
         for change in changes:
             if not change.startswith("method was"):
                 note(change)
-        start = deepen(saved_network(self.ground, saved), self.config.hidden)  # it may still have been growing
+        before_it = saved_network(self.ground, saved)  # it may still have been growing
+        start = deepen(before_it, self.config.hidden, self.ground.activations)
         session = METHODS[method].begin(self.ground, start, epoch)
         kept = f"{method} takes over from {before} after epoch {epoch}; weights and history are kept"
         note(f"{kept}; {session.begins_anew}")
@@ -296,22 +308,19 @@ def _sample_weights(config: Config, preprocessor: Preprocessor, part: Part) -> T
     return torch.from_numpy(weight)
 
 
-def _source(config: Config, activation: Activation, observer: Observer) -> Model:
-    """The model to start from."""
-    assert config.init_from is not None
+def _source(config: Config, given: Start | None, activations: Activations, observer: Observer) -> Start | None:
+    """What to start from, if anything: what the caller gave, or the model that the options name."""
+    if config.init_from is None:
+        return given
     model = load_model(config.init_from, config.device)
-    if model.network.activation.name != activation.name:
-        raise UserError(
-            f"activation must be that of the model to start from, {model.network.activation.name}; "
-            f"got {activation.name}"
-        )
+    known = model.network.activations
+    if set(known.names) != set(activations.names):
+        raise UserError(f"activation must be that of the model to start from, {known.name}; got {activations.name}")
     if model.preprocessor.regression != is_regression(config):
         raise UserError(f"loss {config.loss} does not fit the model to start from, {config.init_from}")
-    growth.embed(model.network.hidden, config.hidden)
+    plan = growth.embed(model.network.kinds, list(zip(config.hidden, activations.names, strict=True)))
     observer.on_note(f"features are scaled as by the model to start from, {config.init_from}; --scaling is not used")
-    if len(config.hidden) > len(model.network.hidden) and not activation.idempotent:
-        observer.on_note(f"inserting layers changes the function: f(f(z)) differs from f(z) for {activation.name}")
-    dtype = getattr(torch, config.dtype)
-    weights = [W.to(dtype) for W in model.network.weights]
-    biases = [b.to(dtype) for b in model.network.biases]
-    return Model(Network(weights, biases, activation), model.preprocessor)
+    inserted = [f for f, source in zip(activations.each, plan, strict=True) if source is None and not f.idempotent]
+    if inserted:
+        observer.on_note(f"inserting layers changes the function: f(f(z)) differs from f(z) for {inserted[0].name}")
+    return Start(model.preprocessor, model.network)

@@ -65,6 +65,24 @@ def write_whole(path: Path, *parts: bytes | memoryview) -> None:
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def writing_whole(path: Path) -> Iterator[IO[str]]:
+    """The same for a text that is written bit by bit; its directory is made, and goes again if nothing comes of it."""
+    made = make_directory(path.parent)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with storing(path), temporary.open("w", encoding="utf-8", newline="") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        with storing(path):
+            temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        _remove_empty(made)
+        raise
+
+
 def check_regular(path: Path) -> None:
     """Refuse what is not a plain file: opening a pipe would wait forever."""
     try:

@@ -79,7 +79,7 @@ class Session:
         engine = Engine(config, problem, layers, ground.world, ground.placement)
         if (reason := engine.why_not_compiled) is not None:
             ground.observer.on_warning(f"the element-wise work runs uncompiled, because torch.compile failed: {reason}")
-        theory = Theory(method_weights(config), ground.activation.lipschitz)
+        theory = Theory(method_weights(config), ground.activations.lipschitz)
         return cls(config, engine, problem, ground.num_test, theory, stages)
 
     @property
@@ -229,11 +229,12 @@ class Session:
 
 def _stages(ground: Ground) -> list[growth.Stage]:
     """The growth schedule, or one stage where the network cannot grow."""
-    config, activation = ground.config, ground.activation
+    config, activations = ground.config, ground.activations
     assert config.grow is not None
     schedule = growth.parse_schedule(config.grow, len(config.hidden), config.epochs)
-    reason = growth.why_not(config.hidden, config.activation, activation.idempotent)
+    kinds = list(zip(config.hidden, activations.names, strict=True))
+    reason = growth.why_not(kinds, {f.name for f in activations.each if f.idempotent})
     if config.grow != "off" and reason is not None:
         ground.observer.on_note(f"the network starts whole instead of growing: {reason}")
         schedule = [(0, len(config.hidden))]
-    return growth.stages(config.hidden, schedule)
+    return growth.stages(kinds, schedule)

@@ -40,7 +40,7 @@ def summarise(result: Result, data: Dataset) -> dict[str, Any]:
         "network": {
             "hidden": format_hidden(result.model.network.hidden),
             "outputs": result.model.preprocessor.num_outputs,
-            "activation": result.model.network.activation.name,
+            "activation": result.model.network.activations.name,
         },
         "workers": [
             {

@@ -22,7 +22,7 @@ from pdadmm.history import Row
 from pdadmm.math.losses import is_regression
 from pdadmm.model import Model
 from pdadmm.observer import Observer
-from pdadmm.prepare import Prepared, prepare
+from pdadmm.prepare import Prepared, Start, prepare
 from pdadmm.storage import Storage, storage_of
 
 STATUS = {
@@ -69,7 +69,7 @@ def load_for(config: Config, run: Path | None = None) -> Dataset:
     )
 
 
-def train(config: Config, data: Dataset, observer: Observer | None = None) -> Result:
+def train(config: Config, data: Dataset, observer: Observer | None = None, start: Start | None = None) -> Result:
     """Train a network on `data` in this process; what can be refused is refused before the first iteration."""
     if not isinstance(data, Dataset):
         raise UserError(
@@ -81,7 +81,7 @@ def train(config: Config, data: Dataset, observer: Observer | None = None) -> Re
             f"train runs in this process alone; got workers {config.workers} and shards {config.shards}, which "
             f"`pdadmm train` starts"
         )
-    result = train_in(LocalWorld(), config, data, observer or Observer(), storage_of(config))
+    result = train_in(LocalWorld(), config, data, observer or Observer(), storage_of(config), start=start)
     assert result is not None
     return result
 
@@ -93,12 +93,14 @@ def train_in(
     observer: Observer,
     storage: Storage,
     keeper: Keeper | None = None,
+    start: Start | None = None,
 ) -> Result | None:
     """The same as one process of a run; the result is on the first one only. `data` may be None in between.
 
     With a `keeper` the run is saved from time to time, and resumed if the keeper has something to resume from.
     """
-    prepared = prepare(config.resolved(), data, observer, world, storage, keeper.source if keeper else None)
+    source = keeper.source if keeper else None
+    prepared = prepare(config.resolved(), data, observer, world, storage, source, start)
     del data
     session, saved = prepared.session, prepared.saved
     history: list[Row] = []
@@ -150,6 +152,8 @@ def _loop(world: World, prepared: Prepared, history: list[Row], observer: Observ
         session.add_evaluations(row, last)
         history.append(row)
         observer.on_row(row)
+        if not last and observer.is_enough(row):
+            status, last = "interrupted", True
         if keeper is not None:
             keeper.after_epoch(snapshot, due, writing, last)
         if last:

@@ -17,7 +17,7 @@ from typing import NoReturn
 import numpy as np
 import torch
 
-from pdadmm.cli import data, evaluate, inspect, plan, predict, report, reproduce, simulate, train
+from pdadmm.cli import data, evaluate, export, inspect, plan, predict, report, reproduce, simulate, train
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError
 from pdadmm.version import __version__
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=versions())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (train, inspect, evaluate, predict, report, plan, simulate, data, reproduce):
+    for module in (train, inspect, evaluate, predict, export, report, plan, simulate, data, reproduce):
         module.add_parser(commands)
     return parser
 

@@ -14,7 +14,7 @@ from typing import Any
 from pdadmm.config import PRESETS, Config, parse_hidden, read_toml
 from pdadmm.errors import UserError
 from pdadmm.machine import check_device
-from pdadmm.math.activations import activation_names, get_activation
+from pdadmm.math.activations import activation_names, get_activations
 from pdadmm.math.losses import get_loss, loss_names
 
 _TITLES = {
@@ -74,7 +74,7 @@ def config_from(arguments: argparse.Namespace, base: Config | None = None) -> Co
             values[field.name] = _parse(field, getattr(arguments, field.name))
     config = Config.from_mapping(values)
     # Before the data is read, so that a slip costs no wait and is not taken for a fault of the data.
-    get_activation(config.activation)
+    get_activations(config.activation, len(config.hidden))
     get_loss(config)
     check_device(config.device)
     return config

@@ -1,23 +1,32 @@
-"""`pdadmm predict`: labels, values or probabilities for samples without targets."""
+"""`pdadmm predict`: labels, values or probabilities for samples without targets, of files of any size.
+
+Samples are read, predicted and written a block at a time, so memory does not grow with the file. With `--out` the
+file appears whole or not at all; on standard output what was predicted before a bad row is there already.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
-import io
 import json
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pdadmm.cli.options import add_output_flags
 from pdadmm.cli.progress import print_notes
-from pdadmm.data import load_features
+from pdadmm.data import Stream, stream_samples
 from pdadmm.model import Model, load_model
-from pdadmm.rundir import make_directory, write_whole
+from pdadmm.rundir import writing_whole
 
 PREDICTIONS_FILE = "predictions.csv"
+
+Block = tuple[list[Any], list[list[float]]]
+"""Predictions, and probabilities where they are asked for."""
 
 
 def add_parser(commands: Any) -> None:
@@ -28,7 +37,7 @@ def add_parser(commands: Any) -> None:
         "--data", required=True, metavar="DATA", help=".npz (X, else X_test), .csv, .parquet, or a name (its test part)"
     )
     parser.add_argument("--target", metavar="COLUMN", help="a column to leave out, such as the target's")
-    parser.add_argument("--proba", action="store_true", help="a probability for each class as well")
+    parser.add_argument("--proba", "--probabilities", action="store_true", help="a probability for each class as well")
     add_output_flags(parser, f"directory for {PREDICTIONS_FILE} (default: standard output)")
     parser.set_defaults(run=run)
 
@@ -36,44 +45,70 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write one line a sample."""
     model = load_model(arguments.model)
-    table = load_features(arguments.data, model.preprocessor.feature_names, target=arguments.target)
-    print_notes(table.notes)
-    predictions = model.predict(table.X)
-    probabilities = model.predict_proba(table.X) if arguments.proba else None
-    if arguments.json:
-        result: dict[str, Any] = {"predictions": predictions.tolist()}
-        if probabilities is not None:
-            result["probabilities"] = probabilities.tolist()
-        text = json.dumps(result) + "\n"
-    else:
-        text = _csv(_header(model, predictions.ndim, arguments.proba), _lines(predictions, probabilities))
-    if arguments.out is None:
-        sys.stdout.write(text)
-        return 0
-    path = arguments.out / PREDICTIONS_FILE
-    make_directory(arguments.out)
-    write_whole(path.with_suffix(".json") if arguments.json else path, text.encode())
+    if arguments.proba:
+        model.check_classifies()
+    samples = stream_samples(arguments.data, model.preprocessor.feature_names, target=arguments.target)
+    print_notes(samples.notes)
+    blocks = _predicted(model, samples, arguments.proba)
+    first = next(blocks, ([], []))  # what is wrong with the first samples is found before anything is written
+    path = None
+    if arguments.out is not None:
+        path = arguments.out / PREDICTIONS_FILE
+        path = path.with_suffix(".json") if arguments.json else path
+    with contextlib.nullcontext(sys.stdout) if path is None else writing_whole(path) as file:
+        if arguments.json:
+            _write_json(file, _with(first, blocks), arguments.proba)
+        else:
+            _write_csv(file, _header(model, arguments.proba), _with(first, blocks), arguments.proba)
     return 0
 
 
-def _header(model: Model, dimensions: int, proba: bool) -> list[str]:
-    columns = model.preprocessor.num_outputs if dimensions > 1 else 1
+def _predicted(model: Model, samples: Stream, proba: bool) -> Iterator[Block]:
+    start = 0
+    for X in samples.blocks:
+        z = model.outputs(X, lambda row, start=start: samples.row_name(start + row))  # type: ignore[misc]
+        yield model.predictions(z).tolist(), model.probabilities(z).tolist() if proba else []
+        start += len(X)
+
+
+def _with(first: Block, others: Iterator[Block]) -> Iterator[Block]:
+    yield first
+    yield from others
+
+
+def _header(model: Model, proba: bool) -> list[str]:
+    preprocessor = model.preprocessor
+    columns = 1 if not preprocessor.regression or preprocessor.target_is_1d else preprocessor.num_outputs
     names = ["prediction"] if columns == 1 else [f"prediction_{i}" for i in range(columns)]
     if proba:
-        assert model.preprocessor.classes is not None
-        names += [f"probability_{label}" for label in model.preprocessor.classes]
+        assert preprocessor.classes is not None
+        names += [f"probability_{label}" for label in preprocessor.classes]
     return names
 
 
-def _lines(predictions: Any, probabilities: Any) -> Iterator[list[Any]]:
-    for index, prediction in enumerate(predictions.tolist()):
-        line = prediction if isinstance(prediction, list) else [prediction]
-        yield [*line, *(probabilities[index].tolist() if probabilities is not None else [])]
-
-
-def _csv(header: list[str], lines: Iterator[list[Any]]) -> str:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+def _write_csv(file: IO[str], header: list[str], blocks: Iterator[Block], proba: bool) -> None:
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(lines)
-    return buffer.getvalue()
+    for predictions, probabilities in blocks:
+        lines = (line if isinstance(line, list) else [line] for line in predictions)
+        if proba:
+            lines = ([*line, *row] for line, row in zip(lines, probabilities, strict=True))
+        writer.writerows(lines)
+
+
+def _write_json(file: IO[str], blocks: Iterator[Block], proba: bool) -> None:
+    """One object; probabilities wait in a temporary file until all predictions are written."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as waiting:
+        file.write('{"predictions": [')
+        started = False
+        for predictions, probabilities in blocks:
+            for target, values in ((file, predictions), (waiting, probabilities)):
+                if values:
+                    target.write(", " if started else "")
+                    target.write(json.dumps(values)[1:-1])
+            started = started or bool(predictions)
+        if proba:
+            file.write('], "probabilities": [')
+            waiting.seek(0)
+            shutil.copyfileobj(waiting, file)
+        file.write("]}\n")

@@ -8,8 +8,8 @@ from pdadmm.data.checks import check_dataset, check_features, check_part
 from pdadmm.data.dataset import Dataset, Part
 from pdadmm.data.formats import EXTENSIONS, read_features, read_tables
 from pdadmm.data.labels import as_labels, balanced_weights
-from pdadmm.data.sources import SOURCES, load_data, load_features
-from pdadmm.data.tables import Table
+from pdadmm.data.sources import SOURCES, load_data, load_features, stream_samples
+from pdadmm.data.tables import Stream, Table
 from pdadmm.data.transforms import SCALINGS, Preprocessor
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Dataset",
     "Part",
     "Preprocessor",
+    "Stream",
     "Table",
     "as_labels",
     "balanced_weights",
@@ -29,4 +30,5 @@ __all__ = [
     "load_features",
     "read_features",
     "read_tables",
+    "stream_samples",
 ]

@@ -9,15 +9,17 @@ numpy parses the numbers in one go. Only when it fails is the file walked again,
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pdadmm.data.arrays import Array
-from pdadmm.data.tables import Chooser, Columns, Header, Table
+from pdadmm.data.tables import Chooser, Columns, Header, Stream, Table, block_rows, in_blocks
 from pdadmm.errors import UserError
 
 # Spreadsheets put a byte order mark first; this encoding takes it off where it is.
@@ -28,24 +30,57 @@ _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 def read_csv(path: Path, choose: Chooser) -> Table:
     """The columns that `choose` picks from the header, as arrays."""
-    _check_text(path)
-    try:
-        header, lines_before_data = _read_header(path)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} is not a CSV file: {error}") from None
+    header, lines_before_data = _start(path)
     columns = choose(header)
     codes: dict[str, int] = {}
-    try:
-        matrix = _load(path, header, columns, lines_before_data, codes)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a CSV file: {error}") from None
-    except ValueError as error:
-        raise _explain(path, header, columns, lines_before_data, str(error)) from None
-    if matrix.shape[1] != header.count:
-        raise _explain(path, header, columns, lines_before_data, f"{matrix.shape[1]} fields per line")
+    matrix = _Parser(path, header, columns, lines_before_data, codes).matrix(path, lines_before_data)
     y = None if columns.target is None else _labels(codes)[matrix[:, columns.target].astype(np.intp)]
     weight = None if columns.weight is None else matrix[:, columns.weight].copy()
     return Table(_take(matrix, columns.features), y, weight, columns.feature_names)
+
+
+def stream_csv(path: Path, choose: Chooser) -> Stream:
+    """The features that `choose` picks, block by block; the header is read at once."""
+    header, lines_before_data = _start(path)
+    columns = choose(header)
+    parser, rows = _Parser(path, header, columns, lines_before_data, {}), block_rows(header.count)
+
+    def pieces() -> Iterator[Array]:
+        try:
+            for text in _pieces(path, lines_before_data, rows):
+                yield _take(parser.matrix(io.StringIO(text), 0), columns.features)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not a CSV file: {error}") from None
+
+    def row_name(row: int) -> str:
+        lines = (line for line, _ in _rows(path) if line > lines_before_data)
+        return f"line {next(itertools.islice(lines, row, None))}"
+
+    return Stream(in_blocks(pieces(), rows), columns.feature_names, row_name)
+
+
+def _pieces(path: Path, skip: int, count: int) -> Iterator[str]:
+    """The lines after the first `skip`, so many at a time; a line break within quotes does not end a piece."""
+    with path.open(encoding=_ENCODING) as file:
+        for _ in range(skip):
+            next(file)
+        lines: list[str] = []
+        quoted = False
+        for line in file:
+            lines.append(line)
+            quoted ^= line.count('"') % 2 == 1
+            if len(lines) >= count and not quoted:
+                yield "".join(lines)
+                lines = []
+        yield "".join(lines)
+
+
+def _start(path: Path) -> tuple[Header, int]:
+    _check_text(path)
+    try:
+        return _read_header(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} is not a CSV file: {error}") from None
 
 
 def _check_text(path: Path) -> None:
@@ -92,34 +127,60 @@ def _names_columns(first: list[str], second: list[str]) -> bool:
     return len(numbers) >= 3 and numbers in counting
 
 
-def _load(path: Path, header: Header, columns: Columns, skip: int, codes: dict[str, int]) -> Array:
-    """All columns as float64; the target as codes, so that labels may be texts, columns not asked for as 0.
+@dataclass(frozen=True)
+class _Parser:
+    """Turns lines into numbers, the target's labels into `codes`."""
 
-    Every column is parsed, and not just those in use, so that numpy notices lines of unequal length.
-    """
+    path: Path
+    header: Header
+    columns: Columns
+    lines_before_data: int
+    codes: dict[str, int]
 
-    def encode(text: str) -> float:
+    def matrix(self, source: Path | io.StringIO, skip: int) -> Array:
+        """All columns of a file or some lines of it; what numpy cannot read is named by its line in the file."""
+        if isinstance(source, io.StringIO) and not source.getvalue().strip():
+            return np.empty((0, self.header.count))
+        try:
+            matrix = self._load(source, skip)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.path} is not a CSV file: {error}") from None
+        except ValueError as error:
+            raise self._explained(str(error)) from None
+        if matrix.shape[1] != self.header.count:
+            raise self._explained(f"{matrix.shape[1]} fields per line")
+        return matrix
+
+    def _explained(self, reason: str) -> UserError:
+        return _explain(self.path, self.header, self.columns, self.lines_before_data, reason)
+
+    def _encode(self, text: str) -> float:
         label = text.strip()
         if not label:
             raise ValueError("empty cell")
-        return codes.setdefault(label, len(codes))
+        return self.codes.setdefault(label, len(self.codes))
 
-    asked_for = {*columns.features, columns.weight}
-    converters: dict[int | str, Callable[[str], float]] = {
-        column: (encode if column == columns.target else lambda _: 0.0)
-        for column in range(header.count)
-        if column not in asked_for
-    }
-    return np.loadtxt(
-        path,
-        delimiter=",",
-        quotechar='"',
-        comments=None,
-        skiprows=skip,
-        converters=converters,
-        ndmin=2,
-        encoding=_ENCODING,
-    )
+    def _load(self, source: Path | io.StringIO, skip: int) -> Array:
+        """All columns as float64; the target as codes, so that labels may be texts, columns not asked for as 0.
+
+        Every column is parsed, and not just those in use, so that numpy notices lines of unequal length.
+        """
+        asked_for = {*self.columns.features, self.columns.weight}
+        converters: dict[int | str, Callable[[str], float]] = {
+            column: (self._encode if column == self.columns.target else lambda _: 0.0)
+            for column in range(self.header.count)
+            if column not in asked_for
+        }
+        return np.loadtxt(
+            source,
+            delimiter=",",
+            quotechar='"',
+            comments=None,
+            skiprows=skip,
+            converters=converters,
+            ndmin=2,
+            encoding=_ENCODING,
+        )
 
 
 def _labels(codes: dict[str, int]) -> Array:

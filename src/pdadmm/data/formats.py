@@ -10,11 +10,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from pdadmm.data.arrays import as_float, is_mapped
-from pdadmm.data.csv_file import read_csv
-from pdadmm.data.npz_file import read_npz, read_npz_features
-from pdadmm.data.parquet_file import read_parquet
-from pdadmm.data.tables import Chooser, Table, feature_columns, training_columns
+from pdadmm.data.csv_file import read_csv, stream_csv
+from pdadmm.data.npz_file import read_npz, stream_npz
+from pdadmm.data.parquet_file import read_parquet, stream_parquet
+from pdadmm.data.tables import Chooser, Stream, Table, feature_columns, training_columns
 from pdadmm.errors import UserError
 
 EXTENSIONS = (".npz", ".csv", ".parquet")
@@ -47,14 +49,25 @@ def read_features(
     `features` are the names of the model's features, or just their number. Columns with names are found by
     name. Else they are taken in order, without the target and weight columns where the file has those too.
     """
+    found = stream_features(path, features, target, weight)
+    blocks = list(found.blocks)
+    X = np.concatenate(blocks) if blocks else np.empty((0, len(found.feature_names)))
+    return Table(X, None, None, found.feature_names)
+
+
+def stream_features(
+    path: str | Path, features: Sequence[str] | int, target: str | None = None, weight: str | None = None
+) -> Stream:
+    """The same a block at a time, so that the file may be larger than memory; columns are found at once."""
     path = _checked_path(path)
     if path.suffix.lower() != ".npz":
-        return _read_columns(path, partial(feature_columns, features=features, target=target, weight=weight))
-    table = read_npz_features(path)
+        stream = stream_csv if path.suffix.lower() == ".csv" else stream_parquet
+        return stream(path, partial(feature_columns, features=features, target=target, weight=weight))
+    found = stream_npz(path)
     wanted = features if isinstance(features, int) else len(features)
-    if table.X.ndim == 2 and table.X.shape[1] != wanted:
-        raise UserError(f"{path} must have the {wanted} features of the model; got {table.X.shape[1]}")
-    return _floating(table)
+    if len(found.feature_names) not in (0, wanted):
+        raise UserError(f"{path} must have the {wanted} features of the model; got {len(found.feature_names)}")
+    return found
 
 
 def has_known_extension(path: str | Path) -> bool:

@@ -16,11 +16,12 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
-from pdadmm.data.arrays import Array, generated_names, shorten
-from pdadmm.data.tables import Table
+from pdadmm.data.arrays import Array, as_float, generated_names, shorten
+from pdadmm.data.tables import Stream, Table, block_rows, in_blocks, row_number
 from pdadmm.errors import UserError
 
 # RuntimeError and NotImplementedError: zip members that are encrypted or packed in an unknown way.
@@ -41,12 +42,72 @@ def read_npz(path: Path, mapped: bool = False) -> tuple[Table, Table | None]:
         return train, _part(path, file, "_test") if has_test else None
 
 
-def read_npz_features(path: Path) -> Table:
-    """X, or else X_test, without targets."""
+def stream_npz(path: Path) -> Stream:
+    """X, or else X_test, without targets, block by block; compressed or not.
+
+    Read as a whole are only arrays in Fortran's order, and what is no array of numbers, for the checks to name.
+    """
     with _opened(path, mapped=False) as file:
         key = "X_test" if "X" not in file and "X_test" in file else "X"
-        X = _flat(_array(path, file, key))
-        return Table(X, None, None, _names(X))
+        found = _streamed(path, file, key)
+        if found is None:
+            X = _flat(_array(path, file, key))
+            rows = block_rows(X.shape[1]) if X.ndim == 2 else max(1, len(X))
+            return Stream(in_blocks([X] if len(X) else [], rows), _names(X), row_number)
+    shape, dtype = found
+    width = math.prod(shape[1:])
+    return Stream(_blocks(path, key, shape[0], width, dtype), generated_names(width), row_number)
+
+
+def _streamed(path: Path, file: Mapping[str, object], key: str) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    """Shape and type of an array that can be read a few rows at a time."""
+    if key not in file:
+        return None
+    with _broken_is_named(path, key), zipfile.ZipFile(path) as archive, _member(archive, key) as member:
+        header = _header(member)
+    if header is None:
+        return None
+    shape, fortran_order, dtype = header
+    can_stream = _is_plain(dtype) and not fortran_order and len(shape) > 1 and math.prod(shape) > 0
+    return (shape, dtype) if can_stream else None
+
+
+def _blocks(path: Path, key: str, count: int, width: int, dtype: np.dtype[Any]) -> Iterator[Array]:
+    rows = block_rows(width)
+    with _broken_is_named(path, key), zipfile.ZipFile(path) as archive, _member(archive, key) as member:
+        _header(member)
+        for start in range(0, count, rows):
+            some = min(rows, count - start)
+            content = member.read(some * width * dtype.itemsize)
+            yield as_float(np.frombuffer(content, dtype).reshape(some, width))
+        member.read(1)  # the library compares the check sum at the end
+
+
+def _member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
+    return archive.open(key if key in archive.namelist() else f"{key}.npy")
+
+
+@contextmanager
+def _broken_is_named(path: Path, key: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except _BROKEN as error:
+        raise UserError(f"{path} is not a .npz file: {key} cannot be read: {error}") from None
+
+
+def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]] | None:
+    """Shape, whether in Fortran's order, and type; None of what is no array, or a newer kind of one."""
+    try:
+        version = np.lib.format.read_magic(member)
+    except ValueError:
+        return None
+    return np.lib.format.read_array_header_1_0(member) if version == (1, 0) else None
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biuf" and dtype.itemsize <= _LARGEST_ITEM
 
 
 @contextmanager
@@ -88,16 +149,13 @@ class _Mapped(Mapping[str, object]):
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
             return None
         with archive.open(info) as member:
-            try:
-                version = np.lib.format.read_magic(member)
-            except ValueError:
+            header = _header(member)
+            if header is None:
                 return None
-            if version != (1, 0):
-                return None
-            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(member)
+            shape, fortran_order, dtype = header
             start = member.tell()
             size = math.prod(shape) * dtype.itemsize
-            can_stay = dtype.kind in "biuf" and dtype.itemsize <= _LARGEST_ITEM and not fortran_order and size > 0
+            can_stay = _is_plain(dtype) and not fortran_order and size > 0
             if not can_stay or info.file_size != start + size:
                 return None
             while member.read(_PIECE):  # the library compares the check sum at the end

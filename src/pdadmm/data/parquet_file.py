@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pdadmm.data.arrays import Array
-from pdadmm.data.tables import Chooser, Columns, Header, Table
+from pdadmm.data.tables import Chooser, Columns, Header, Stream, Table, block_rows, in_blocks, row_number
 from pdadmm.errors import UserError
 
 # pandas writes its row labels as a column of this name; they are no feature.
@@ -18,6 +20,34 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 def read_parquet(path: Path, choose: Chooser) -> Table:
     """The columns that `choose` picks from the schema, as arrays."""
+    with _opened(path) as (file, header):
+        return _read(file, header, choose(header))
+
+
+def stream_parquet(path: Path, choose: Chooser) -> Stream:
+    """The features that `choose` picks, block by block; the schema is read at once."""
+    with _opened(path) as (file, header):
+        columns = choose(header)
+        assert header.names is not None
+        names = [header.names[column] for column in columns.features]
+        dtype = np.result_type(*(_number_type(header, file.schema_arrow, name) for name in names))
+    rows = block_rows(len(names))
+
+    def pieces() -> Iterator[Array]:
+        with _opened(path) as (file, header):
+            start = 0
+            for batch in file.iter_batches(batch_size=rows, columns=names):
+                X = np.empty((batch.num_rows, len(names)), dtype)
+                for column, name in enumerate(names):
+                    X[:, column] = _numbers(header, batch, name, start)
+                start += batch.num_rows
+                yield X
+
+    return Stream(in_blocks(pieces(), rows), columns.feature_names, row_number)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Header]]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -29,8 +59,7 @@ def read_parquet(path: Path, choose: Chooser) -> Table:
         with parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
             names = tuple(name for name in schema.names if not _PANDAS_INDEX.fullmatch(name))
-            header = Header(path, names, len(names))
-            return _read(file, header, choose(header))
+            yield file, Header(path, names, len(names))
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a Parquet file: {error}") from None
 

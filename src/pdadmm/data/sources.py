@@ -16,11 +16,11 @@ import numpy as np
 from pdadmm.data.arrays import Array, row_chunks, shorten
 from pdadmm.data.checks import check_dataset, check_part
 from pdadmm.data.dataset import Dataset, Part
-from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_features, read_tables
+from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_features, read_tables, stream_features
 from pdadmm.data.labels import as_labels
 from pdadmm.data.named import load_named
 from pdadmm.data.published import VARIANTS
-from pdadmm.data.tables import Header, Table, feature_columns
+from pdadmm.data.tables import Header, Stream, Table, block_rows, feature_columns, in_blocks, row_number
 from pdadmm.errors import UserError
 from pdadmm.storage import Memory, Storage
 
@@ -66,6 +66,15 @@ def load_data(
     place.check_room(whole.X.nbytes, "the training and the test part of the data")
     train, test = (_rows(whole, rows, place) for rows in _split(whole, test_fraction, split_seed, regression))
     return Dataset(name, train, test, names, train_table.notes)
+
+
+def stream_samples(source: str, features: Sequence[str], target: str | None = None) -> Stream:
+    """Samples to predict for, a block at a time: those of a file, or the test part of a named set."""
+    if source not in SOURCES:
+        return stream_features(_known_file(source), features, target=target)
+    table = load_features(source, features, target)
+    blocks = in_blocks([table.X], block_rows(table.X.shape[1]))
+    return Stream(blocks, table.feature_names, row_number, table.notes)
 
 
 def load_features(source: str, features: Sequence[str], target: str | None = None) -> Table:

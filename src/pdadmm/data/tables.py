@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdadmm.data.arrays import Array, generated_names, shorten
+import numpy as np
+
+from pdadmm.data.arrays import Array, as_float, generated_names, shorten
 from pdadmm.errors import UserError
+
+BLOCK_MULTIPLE = 4096
+BLOCK_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +25,51 @@ class Table:
     feature_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What the user should know about it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Features that are read as they are asked for; `blocks` can be walked once."""
+
+    blocks: Iterator[Array]
+    feature_names: tuple[str, ...]
+    row_name: Callable[[int], str]
+    """How an error message calls a row, counted from 0."""
+    notes: tuple[str, ...] = ()
+
+
+def block_rows(features: int) -> int:
+    """Rows of a block: about a million numbers, and a multiple of what a network takes at once.
+
+    The arithmetic of a network depends on how many rows it sees at once, so predictions for blocks of this size are
+    those for all samples together, to the last bit.
+    """
+    return BLOCK_MULTIPLE * max(1, BLOCK_ELEMENTS // (BLOCK_MULTIPLE * max(1, features)))
+
+
+def in_blocks(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
+    """The same rows in blocks of `rows`, but for the last."""
+    waiting: list[Array] = []
+    count = 0
+    for piece in pieces:
+        while count + len(piece) >= rows:
+            room = rows - count
+            yield _joined([*waiting, piece[:room]])
+            waiting, count, piece = [], 0, piece[room:]
+        if len(piece):
+            waiting.append(piece)
+            count += len(piece)
+    if waiting:
+        yield _joined(waiting)
+
+
+def row_number(row: int) -> str:
+    """The name of a row in a file without lines."""
+    return f"row {row}"
+
+
+def _joined(pieces: list[Array]) -> Array:
+    return as_float(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from pdadmm.data.arrays import Array, generated_names, row_chunks, shorten
 from pdadmm.data.dataset import Part
 from pdadmm.data.labels import as_labels
 from pdadmm.data.statistics import column_statistics
+from pdadmm.data.tables import row_number
 from pdadmm.errors import UserError
 
 SCALINGS = ("standard", "global", "minmax", "none")
@@ -31,7 +32,7 @@ class Preprocessor:
     """(d,) float64: deviation, range or 1; 1 for a feature that is constant."""
     feature_names: tuple[str, ...]
     classes: Array | None
-    """The sorted labels (int64, bool or str), or None in regression."""
+    """The labels (int64, bool or str) in the order of the outputs, sorted where we chose it; None in regression."""
     target_shift: Array | None = None
     """(k,) float64: mean of y in regression."""
     target_scale: Array | None = None
@@ -71,7 +72,13 @@ class Preprocessor:
         assert self.target_shift is not None
         return len(self.target_shift)
 
-    def features(self, X: Array, dtype: npt.DTypeLike, out: Array | None = None) -> Array:
+    def features(
+        self,
+        X: Array,
+        dtype: npt.DTypeLike,
+        out: Array | None = None,
+        row_name: Callable[[int], str] = row_number,
+    ) -> Array:
         """X scaled, as `out` or a new C-contiguous array of `dtype`; nothing else of X's size is made on the way."""
         if X.ndim != 2 or X.shape[1] != self.num_features:
             got = f"{X.shape[1]} features" if X.ndim == 2 else f"shape {X.shape}"
@@ -89,7 +96,7 @@ class Preprocessor:
                     row, column = np.argwhere(~finite)[0].tolist()
                     raise UserError(
                         f"X must be finite, also when scaled to {scaled.dtype}; "
-                        f"got {X[rows.start + row, column]} at row {rows.start + row}, "
+                        f"got {X[rows.start + row, column]} at {row_name(rows.start + row)}, "
                         f"column {column} ({self.feature_names[column]!r})"
                     )
         return scaled
@@ -200,14 +207,18 @@ def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, A
 def _indices(labels: Array, classes: Array) -> Array:
     # numpy would compare texts and numbers as texts.
     comparable = (labels.dtype.kind == "U") == (classes.dtype.kind == "U")
-    places = np.searchsorted(classes, labels).clip(max=len(classes) - 1) if comparable else None
+    places: Array | None = None
+    if comparable:
+        order = np.argsort(classes)  # those of a module are in the order of its outputs
+        places = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
     known = np.zeros(len(labels), dtype=bool) if places is None else classes[places] == labels
     if places is None or not known.all():
         unknown = np.unique(labels[~known]).tolist()
         raise UserError(
             f"y must only have classes of the training data ({shorten(classes.tolist())}); got {shorten(unknown)}"
         )
-    return places.astype(np.int64)
+    found: Array = places.astype(np.int64)
+    return found
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -270,7 +270,7 @@ class Engine:
             mine = layers.blocks[layer].state if layer in layers.blocks else None
             weights.append(self._world.broadcast(layers.new(n_out, n_in) if mine is None else mine.W, owner))
             biases.append(self._world.broadcast(layers.new(n_out) if mine is None else mine.b, owner))
-        return Network(weights, biases, layers.activation)
+        return Network(weights, biases, layers.activations.among(layers.present[:-1]))
 
     def grow(self, layers: Sequence[int]) -> None:
         """Insert identity layers until the hidden layers are `layers`; `begin_stage` must follow."""
@@ -455,7 +455,7 @@ class Engine:
             s = layers.blocks[layer].state
             h = linear(h, s.W, s.b, h.new_empty(len(h), len(s.b)))
             if layer != layers.output:
-                h = layers.activation.forward(h, h)
+                h = layers.activations[layer].forward(h, h)
         if after is not None:
             self._world.send(h, self.placement.owner(after))
         return h

@@ -18,7 +18,7 @@ from pdadmm.config import Config
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, method_weights
 from pdadmm.engine.world import World
-from pdadmm.math.activations import get_activation
+from pdadmm.math.activations import Activation, get_activations
 from pdadmm.math.hidden import FusedStep, HiddenStep, why_not_compiled
 from pdadmm.math.losses import get_loss
 from pdadmm.math.products import get_products
@@ -65,22 +65,22 @@ class Layers:
         self.present = sorted([*hidden, self.output])
         self.blocks: dict[int, Block] = {}
         self.fresh_outputs = 0
-        self.activation, self.loss = get_activation(config.activation), get_loss(config)
+        self.activations, self.loss = get_activations(config.activation, self.output), get_loss(config)
         self._weights = method_weights(config)
         self._solver = get_solver(config, self._weights)
         self._output_solver = get_solver(config, self._weights.of_output())
-        self._hidden_step, self.why_not_compiled = self._make_hidden_step()
+        self.why_not_compiled: str | None = None
+        self._hidden_steps = {f.name: self._make_hidden_step(f) for f in self.activations.each}
         self.workspace = self._workspace()
 
-    def _make_hidden_step(self) -> tuple[HiddenStep | FusedStep, str | None]:
-        """The element-wise kernel, and the reason if it should have been compiled and could not."""
-        plain, reason = HiddenStep(self.activation, self._weights), None
-        if self._config.compile == "on":
-            fused = FusedStep(self.activation, self._weights)
-            reason = why_not_compiled(fused, self._problem.dtype, self._problem.device)
-            if reason is None:
-                return fused, None
-        return plain, reason
+    def _make_hidden_step(self, activation: Activation) -> HiddenStep | FusedStep:
+        """The element-wise kernel of an activation; keeps the reason if it should have been compiled and could not."""
+        if self._config.compile == "on" and self.why_not_compiled is None:
+            fused = FusedStep(activation, self._weights)
+            self.why_not_compiled = why_not_compiled(fused, self._problem.dtype, self._problem.device)
+            if self.why_not_compiled is None:
+                return fused
+        return HiddenStep(activation, self._weights)
 
     def _workspace(self) -> Workspace:
         problem, world = self._problem, self._world
@@ -134,7 +134,7 @@ class Layers:
             state.a = self._copy(state.z) if self._solver.carries_a else None
             if layer < self.output:
                 state.q = self.array(len(b))
-                self._fill_activation(state.z, state.q)
+                self._fill_activation(layer, state.z, state.q)
             elif start is None:
                 self._fill_targets(state.z, state.z)
             self._add(layer, state)
@@ -176,7 +176,7 @@ class Layers:
         if self._world.stage == there:
             right = self.blocks[following].state
             p, right.p = right.p, self.array(right.p.shape[1])
-            self._fill_activation(p, right.p)
+            self._fill_activation(layer, p, right.p)
             if right.a is not None:
                 self.fill_linear(right, right.a)
             if here != there:
@@ -188,7 +188,7 @@ class Layers:
             W, b = identity_layer(p.shape[1], p)
             state = LayerState(W, b, p, self._copy(p), self.array(len(b)), None, is_input=False)
             assert state.q is not None
-            self._fill_activation(state.z, state.q)
+            self._fill_activation(layer, state.z, state.q)
             state.a = self._copy(p) if self._solver.carries_a else None
             self._add(layer, state)
 
@@ -250,7 +250,8 @@ class Layers:
 
     def _add(self, layer: int, state: LayerState) -> None:
         if layer < self.output:
-            closing: Closing = HiddenClosing(self.activation, self._weights, self._hidden_step)
+            f = self.activations[layer]
+            closing: Closing = HiddenClosing(f, self._weights, self._hidden_steps[f.name])
             self.blocks[layer] = Block(state, self._solver, closing, self._weights, self.workspace)
             return
         y, weight, weights = self._problem.train.y, self._problem.sample_weight, self._weights.of_output()
@@ -264,9 +265,9 @@ class Layers:
         for rows in self.workspace.tiling.tiles():
             linear(s.p[rows], s.W, s.b, out[rows])
 
-    def _fill_activation(self, z: Tensor, out: Tensor) -> None:
+    def _fill_activation(self, layer: int, z: Tensor, out: Tensor) -> None:
         for rows in self.workspace.tiling.tiles():
-            self.activation.forward(z[rows], out[rows])
+            self.activations[layer].forward(z[rows], out[rows])
 
     def _fill_targets(self, a: Tensor, out: Tensor) -> None:
         """A first z of the output layer."""

@@ -17,13 +17,14 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
+from pdadmm.config import format_names, parse_names
 from pdadmm.errors import UserError
 from pdadmm.math.lookup import LookupMinimiser
 
@@ -70,6 +71,40 @@ def get_activation(name: str) -> Activation:
     if name not in _REGISTRY:
         raise UserError(f"activation must be one of {', '.join(_REGISTRY)}; got {name!r}")
     return _REGISTRY[name]()
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Those of the hidden layers, in their order."""
+
+    each: tuple[Activation, ...]
+
+    def __getitem__(self, layer: int) -> Activation:
+        return self.each[layer]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By layer."""
+        return tuple(f.name for f in self.each)
+
+    @property
+    def name(self) -> str:
+        """As `Config.activation` has it."""
+        return format_names(self.names)
+
+    @property
+    def lipschitz(self) -> float:
+        """S of all of them."""
+        return max(f.lipschitz for f in self.each)
+
+    def among(self, layers: Iterable[int]) -> Activations:
+        """Those of the layers that exist."""
+        return Activations(tuple(self.each[layer] for layer in layers))
+
+
+def get_activations(text: str, hidden: int) -> Activations:
+    """The activations of so many hidden layers, as `Config.activation` has them."""
+    return Activations(tuple(get_activation(name) for name in parse_names(text, hidden)))
 
 
 def activation_names() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pdadmm.engine.problem import method_weights
 from pdadmm.errors import UserError
 from pdadmm.inspection import number_in
-from pdadmm.math.activations import get_activation
+from pdadmm.math.activations import get_activations
 from pdadmm.math.lagrangian import TOLERANCE, Theory
 from pdadmm.report.runs import FoundRun
 from pdadmm.report.series import uncertified
@@ -71,7 +71,8 @@ def theory_of(run: FoundRun) -> Theory | None:
     if run.config is None or run.method != "pdadmm":
         return None
     try:
-        return Theory(method_weights(run.config), get_activation(run.config.activation).lipschitz)
+        activations = get_activations(run.config.activation, len(run.config.hidden))
+        return Theory(method_weights(run.config), activations.lipschitz)
     except UserError:
         return None  # an activation that this version does not have
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pdadmm import growth
-from pdadmm.config import Config
+from pdadmm.config import Config, parse_names
 from pdadmm.errors import UserError
 from pdadmm.events import SPENT
 from pdadmm.history import Row
@@ -112,7 +112,8 @@ def _places(config: Config | None, rows: Sequence[Row]) -> tuple[dict[int, Seque
         schedule = growth.parse_schedule(config.grow, len(config.hidden), config.epochs)
     except UserError:
         return None  # the run was resumed with other epochs
-    found: dict[int, Sequence[int]] = {len(s.layers): s.layers for s in growth.stages(config.hidden, schedule)}
+    kinds = list(zip(config.hidden, parse_names(config.activation, len(config.hidden)), strict=True))
+    found: dict[int, Sequence[int]] = {len(s.layers): s.layers for s in growth.stages(kinds, schedule)}
     found[len(config.hidden)] = range(len(config.hidden))
     if any(len(row["residuals"]) not in found for row in rows):
         return None

@@ -82,7 +82,7 @@ class DlAdmm(Rival):
             for rows in self._ws.tiling.tiles():
                 z[rows] = linear(before[rows], W, b, a[rows])
                 if q is not None:
-                    self.activation.forward(z[rows], q[rows])
+                    self.activations[index].forward(z[rows], q[rows])
                 elif drawn:
                     z[rows] = self.loss.initial(a[rows], self.y[rows])
             self._layers.append(_Layer(z, a, q))
@@ -192,7 +192,7 @@ class DlAdmm(Rival):
         assert layer.q is not None
         kappa = self._term(index + 1) / self._nu
         r = self._residual(index + 1, rows)
-        f = self.activation.forward(layer.z[rows], self._ws.tile(1, *layer.z[rows].shape))
+        f = self.activations[index].forward(layer.z[rows], self._ws.tile(1, *layer.z[rows].shape))
         g = torch.sub(layer.q[rows], f, out=f).addmm_(r, W, alpha=-kappa)
         gW = torch.mm(g, W.t(), out=r)
         step = -1 / tau_minimum(_row_squares(g), _row_squares(gW), kappa, 1.0)
@@ -204,7 +204,8 @@ class DlAdmm(Rival):
         layer = self._layers[index]
         z, a = layer.z[rows], layer.a[rows]
         if layer.q is not None:
-            z.copy_(self.activation.z_step(a, layer.q[rows], z, 0.0, self._ws.tile(0, *z.shape)))
+            out = self._ws.tile(0, *z.shape)
+            z.copy_(self.activations[index].z_step(a, layer.q[rows], z, 0.0, out))
             return
         centre = torch.sub(a, self._u[rows], alpha=1 / self._rho)
         z.copy_(self.loss.prox(centre, self.y[rows], self.sample_weight[rows], z, self._rho).z)
@@ -222,7 +223,7 @@ class DlAdmm(Rival):
             values[_RISK] = self.loss.value(z, self.y[rows], self.sample_weight[rows])
             torch.sum(difference.mul_(self._u[rows]), 1, out=values[_COUPLING])
             return
-        f = self.activation.forward(z, difference)
+        f = self.activations[index].forward(z, difference)
         row_norms(f.sub_(layer.q[rows]), values[_GAP])
 
     # --- W and b, from sums over all samples

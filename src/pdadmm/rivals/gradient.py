@@ -55,7 +55,8 @@ class GradientDescent(Rival):
         """The optimiser."""
         for parameter in (*self.weights, *self.biases):
             parameter.requires_grad_()
-        self._rule, self._activation = RULES[self.config.method], torch_activation(self.activation)
+        self._rule = RULES[self.config.method]
+        self._activations = [torch_activation(f) for f in self.activations.each]
         self._optimiser = self._rule.make([*self.weights, *self.biases], lr=self.config.learning_rate)
 
     def restore(self, saved: SavedRun) -> None:
@@ -122,8 +123,8 @@ class GradientDescent(Rival):
 
     def _forward(self, x: Tensor) -> Tensor:
         h = x
-        for W, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            h = self._activation(functional.linear(h, W, b))
+        for W, b, f in zip(self.weights[:-1], self.biases[:-1], self._activations, strict=True):
+            h = f(functional.linear(h, W, b))
         return functional.linear(h, self.weights[-1], self.biases[-1])
 
     def _add_l2(self, part: Tensor, batch: int) -> None:

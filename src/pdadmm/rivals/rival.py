@@ -34,7 +34,7 @@ class Rival(ABC):
 
     def __init__(self, ground: Ground, network: Network, epoch: int) -> None:
         self.config, self.problem, self.epoch = ground.config, ground.problem, epoch
-        self.activation, self.loss = ground.activation, get_loss(ground.config)
+        self.activations, self.loss = ground.activations, get_loss(ground.config)
         self.weights, self.biases = list(network.weights), list(network.biases)
         assert ground.problem.train.x is not None
         assert ground.problem.train.y is not None
@@ -131,7 +131,7 @@ class Rival(ABC):
     def network(self) -> Network:
         """The weights as they are now, not copied."""
         weights, biases = [W.detach() for W in self.weights], [b.detach() for b in self.biases]
-        return Network(weights, biases, self.activation)
+        return Network(weights, biases, self.activations)
 
     def usage(self) -> list[Usage]:
         """One process that never waits."""
@@ -147,4 +147,4 @@ def _drawn(ground: Ground) -> Network:
         initial_layer(config.seed, layer, fan_in, width, config.init, problem.dtype, problem.device)
         for layer, (fan_in, width) in enumerate(pairwise(widths))
     ]
-    return Network([W for W, _ in layers], [b for _, b in layers], ground.activation)
+    return Network([W for W, _ in layers], [b for _, b in layers], ground.activations)

@@ -1,0 +1,173 @@
+"""Which modules are known, and what an `nn.Sequential` is made of.
+
+Read is what the module computes in `eval` mode: nested Sequentials as if they were written out, Dropout left out. A
+module that is not known is named by its place, because nothing else that is said of it would be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from pdadmm.errors import UserError
+from pdadmm.math.activations import LeakyReLU
+
+TORCH_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": lambda: nn.LeakyReLU(LeakyReLU.negative_slope),
+    "hardtanh": nn.Hardtanh,
+    "identity": nn.Identity,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+}
+"""Ours by name, as PyTorch has them."""
+
+TRAINED = "Linear, ReLU, LeakyReLU, Tanh, Sigmoid, Hardtanh, Identity, Flatten, Dropout and Sequential of these"
+_UNIFORM_DEVIATION = 12**-0.5  # of a number drawn from [0, 1]
+_DEVIATIONS = 5.0  # so far from its mean no draw is to be expected
+_ROUNDING = 1e-2  # of bfloat16
+_DROPOUTS = (nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+@dataclass
+class Reading:
+    """An `nn.Sequential` as a fully connected network."""
+
+    linears: list[nn.Linear] = field(default_factory=list)
+    activations: list[str] = field(default_factory=list)
+    """What follows each Linear but the last, by our names."""
+    flattens: bool = False
+    """Whether samples of any shape are made rows first."""
+    normalised_by: str | None = None
+    """The Softmax or LogSoftmax at the end, if there is one."""
+    notes: list[str] = field(default_factory=list)
+
+
+def read(module: nn.Module) -> Reading:
+    """What the module is made of; what cannot be trained is refused by name."""
+    if not isinstance(module, nn.Sequential):
+        raise UserError(f"module must be an nn.Sequential; got {_kind(module)}")
+    found, pending = Reading(), None
+    dropouts = 0
+    for path, part in _walk(module, ""):
+        if found.normalised_by is not None and type(part) is not nn.Identity:
+            raise UserError(f"layer {path} is {_kind(part)} behind {found.normalised_by}, which must be the last layer")
+        if type(part) is nn.Linear:
+            _check_linear(path, part, found)
+            if found.linears:
+                found.activations.append(pending or "identity")
+            found.linears.append(part)
+            pending = None
+        elif type(part) in _DROPOUTS:
+            dropouts += 1
+        elif type(part) is nn.Flatten:
+            _read_flatten(path, part, found)
+        elif type(part) in (nn.Softmax, nn.LogSoftmax):
+            _read_softmax(path, part, found, pending)
+        elif type(part) is not nn.Identity:
+            pending = _read_activation(path, part, found, pending)
+    _check_whole(found, pending)
+    if dropouts:
+        found.notes.append(f"{dropouts} Dropout left out while training; the module keeps them")
+    return found
+
+
+def is_untouched(linears: Sequence[nn.Linear]) -> bool:
+    """Whether these look as `nn.Linear` draws its first weights: uniform within ±1/sqrt(fan-in).
+
+    Training moves some weights beyond that, or the mean of their size away from half of it.
+    """
+    sizes = torch.cat(
+        [
+            values.detach().double().abs().flatten() * linear.in_features**0.5
+            for linear in linears
+            for values in (linear.weight, linear.bias)
+        ]
+    )
+    spread = _UNIFORM_DEVIATION / len(sizes) ** 0.5
+    return bool(sizes.max() <= 1 + _ROUNDING) and abs(float(sizes.mean()) - 0.5) <= _DEVIATIONS * spread + _ROUNDING
+
+
+def _walk(module: nn.Sequential, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    """Every part with its place, such as 2.0 for the first of a Sequential at 2."""
+    if type(module).forward is not nn.Sequential.forward:
+        raise UserError(f"module must be a plain nn.Sequential; {type(module).__name__} has a forward of its own")
+    for name, part in module._modules.items():  # named_children leaves out what stands there twice
+        assert part is not None
+        if isinstance(part, nn.Sequential):
+            yield from _walk(part, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", part
+
+
+def _kind(part: nn.Module) -> str:
+    kind = type(part)
+    return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn.modules") else kind.__name__
+
+
+def _check_linear(path: str, part: nn.Linear, found: Reading) -> None:
+    if part.bias is None:
+        raise UserError(f"layer {path} is nn.Linear without a bias; the method trains W and b, so give it bias=True")
+    if any(part is other for other in found.linears):
+        raise UserError(f"layer {path} is an nn.Linear that stands in the module twice; each layer needs its own")
+    if not (part.weight.requires_grad and part.bias.requires_grad):
+        raise UserError(f"layer {path} is nn.Linear that does not require gradients; the method trains every layer")
+    if found.linears and found.linears[-1].out_features != part.in_features:
+        before = found.linears[-1].out_features
+        raise UserError(f"layer {path} must take the {before} outputs of the Linear before it; got {part.in_features}")
+
+
+def _read_flatten(path: str, part: nn.Flatten, found: Reading) -> None:
+    if (part.start_dim, part.end_dim) != (1, -1):
+        raise UserError(
+            f"layer {path} is nn.Flatten from {part.start_dim} to {part.end_dim}; it must make rows of samples, 1 to -1"
+        )
+    found.flattens = found.flattens or not found.linears
+
+
+def _read_softmax(path: str, part: nn.Module, found: Reading, pending: str | None) -> None:
+    if part.dim not in (1, -1, None) or pending is not None:
+        raise UserError(f"layer {path} is {_kind(part)} that is not over the outputs of the last Linear")
+    found.normalised_by = _kind(part)
+
+
+def _read_activation(path: str, part: nn.Module, found: Reading, pending: str | None) -> str:
+    """Our name of an activation that stands where one may."""
+    name = _name_of(path, part)
+    if not found.linears:
+        raise UserError(f"layer {path} is {_kind(part)} before the first Linear; activations must follow a Linear")
+    if pending is not None:
+        raise UserError(f"layer {path} is {_kind(part)} right behind another activation; a Linear must be between")
+    return name
+
+
+def _name_of(path: str, part: nn.Module) -> str:
+    simple = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
+    kind = type(part)
+    if kind in simple:
+        return simple[kind]
+    if isinstance(part, nn.LeakyReLU):
+        if part.negative_slope != LeakyReLU.negative_slope:
+            raise UserError(
+                f"layer {path} is nn.LeakyReLU with slope {part.negative_slope}; "
+                f"the slope must be {LeakyReLU.negative_slope}"
+            )
+        return "leaky_relu"
+    if type(part) is nn.Hardtanh:
+        if (part.min_val, part.max_val) != (-1, 1):
+            raise UserError(f"layer {path} is nn.Hardtanh({part.min_val}, {part.max_val}); it must be from -1 to 1")
+        return "hardtanh"
+    raise UserError(f"layer {path} is {_kind(part)}; pdadmm.fit trains {TRAINED}")
+
+
+def _check_whole(found: Reading, pending: str | None) -> None:
+    if len(found.linears) < 2:
+        raise UserError(f"module must have at least two Linear layers; got {len(found.linears)}")
+    if pending is not None:
+        raise UserError(
+            f"module must end with a Linear (or Softmax, LogSoftmax), because the loss takes its outputs; "
+            f"it ends with {pending}"
+        )
