@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 # From the ground up. Modules of one row may use each other.
 ROWS = [
     ["errors", "history", "config", "version", "observer"],
-    ["machine", "rundir", "growth", "storage", "events", "shell"],
+    ["machine", "rundir", "growth", "storage", "events", "shell", "patience"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],
@@ -22,7 +22,8 @@ ROWS = [
     ["rivals"],
     ["prepare"],
     ["trainer"],
-    ["summary", "plot"],
+    ["summary", "plot", "crew"],
+    ["estimator"],
     ["run"],
     ["inspection"],
     ["report"],
