@@ -29,8 +29,8 @@ from pdadmm.estimator.folding import fold, plain_network, unfold
 from pdadmm.history import Row
 from pdadmm.machine import available_memory, format_bytes
 from pdadmm.math.activations import activation_names
-from pdadmm.rundir import MODEL_FILE
 from pdadmm.patience import Patience
+from pdadmm.rundir import MODEL_FILE
 from pdadmm.session import RIDGE_PER_SAMPLE
 
 _ALIASES = {"logistic": "sigmoid"}

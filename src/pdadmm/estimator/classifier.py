@@ -143,7 +143,8 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
 
     def predict(self, X: Any) -> Array:
         """The label of each sample."""
-        found: Array = self.classes_[self._outputs(X).argmax(axis=1)]
+        indices = self._outputs(X).argmax(axis=1)
+        found: Array = self.classes_[indices]
         return found
 
     def predict_proba(self, X: Any) -> Array:

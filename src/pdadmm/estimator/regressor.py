@@ -20,8 +20,8 @@ _LOSSES = {"squared_error": "squared", "huber": "huber"}
 class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scikit-learn has no types
     """A deep fully connected regressor, trained without backpropagation, its layers in parallel.
 
-    Parameters and attributes are those of `PdADMMClassifier`, without classes and their weights. y is (n,) or (n, k); it is
-    standardised inside, and predictions are in its units.
+    Parameters and attributes are those of `PdADMMClassifier`, without classes and their weights. y is (n,) or (n, k);
+    it is standardised inside, and predictions are in its units.
 
     Parameters
     ----------
