@@ -38,10 +38,10 @@ def quantiles() -> Samples:
 
 
 DATA: dict[str, tuple[Callable[[], Samples], tuple[int, ...], int]] = {
-    "digits": (lambda: load_digits(return_X_y=True), (100,), 3),
-    "breast cancer": (lambda: load_breast_cancer(return_X_y=True), (100,), 3),
-    "wine": (lambda: load_wine(return_X_y=True), (100,), 3),
-    "digits, deep": (lambda: load_digits(return_X_y=True), (100,) * 10, 3),
+    "digits": (lambda: load_digits(return_X_y=True), (100,), 2),
+    "breast cancer": (lambda: load_breast_cancer(return_X_y=True), (100,), 2),
+    "wine": (lambda: load_wine(return_X_y=True), (100,), 2),
+    "digits, deep": (lambda: load_digits(return_X_y=True), (100,) * 10, 2),
     "make_classification": (generated, (64,) * 10, 1),
     "make_gaussian_quantiles": (quantiles, (64,) * 10, 1),
 }

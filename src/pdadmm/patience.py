@@ -16,13 +16,12 @@ from pdadmm.history import Row
 class Patience:
     """Is over after more than `rounds` rows in a row that are no better than the best before by more than `tol`.
 
+    For the objective, whose size depends on nu, `tol` is a share of it; for a score it is a difference.
     Rows from before the network has all its `layers` do not count: a run that stopped there would lack some.
     """
 
     key: str
     """What is compared: `objective`, which is to fall, or a score, which is to rise."""
-    unit: float
-    """What it is divided by, such as the number of samples."""
     tol: float
     rounds: int
     layers: int
@@ -33,8 +32,10 @@ class Patience:
         """Take in the next row."""
         if row["layers"] < self.layers or self.key not in row:
             return
-        value = row[self.key] / self.unit * (1 if self.key == "objective" else -1)
-        self.waited = 0 if value < self.best - self.tol else self.waited + 1
+        falls = self.key == "objective"
+        value = row[self.key] if falls else -row[self.key]
+        needed = self.tol * abs(value) if falls else self.tol
+        self.waited = 0 if value < self.best - needed else self.waited + 1
         self.best = min(self.best, value)
 
     @property

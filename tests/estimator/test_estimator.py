@@ -179,8 +179,8 @@ def test_early_stopping_holds_samples_out() -> None:
     assert values.n_iter_ < 500
 
 
-def test_tol_ends_a_fit_and_a_tol_of_zero_does_not_hurry() -> None:
-    found = classifier(tol=1e-3, n_iter_no_change=2, max_iter=500).fit(*IRIS)
+def test_tol_ends_a_fit() -> None:
+    found = classifier(tol=1e-2, n_iter_no_change=2, max_iter=500).fit(*IRIS)
     assert found.n_iter_ < 500
     assert found.loss_ == found.loss_curve_[-1]
     assert found.validation_scores_ is None
@@ -188,13 +188,13 @@ def test_tol_ends_a_fit_and_a_tol_of_zero_does_not_hurry() -> None:
 
 
 def test_patience_counts_rows_of_the_whole_network_alone() -> None:
-    rule = Patience("objective", unit=10, tol=0.1, rounds=1, layers=2)
+    rule = Patience("objective", tol=0.1, rounds=1, layers=2)
     for layers, objective, is_over in [(1, 9, False), (1, 9, False), (1, 9, False), (2, 9, False), (2, 8.5, False)]:
         rule.see({"layers": layers, "objective": objective})
         assert rule.is_over == is_over
-    rule.see({"layers": 2, "objective": 8.2})  # two rows that were no better by 0.1 a sample
+    rule.see({"layers": 2, "objective": 8.2})  # two rows in a row that were no better by a tenth
     assert rule.is_over
-    score = Patience("test_accuracy", unit=1, tol=0, rounds=0, layers=1)
+    score = Patience("test_accuracy", tol=0, rounds=0, layers=1)
     for value, is_over in [(0.5, False), (0.6, False), (0.6, True)]:
         score.see({"layers": 1, "test_accuracy": value, "objective": 0})
         assert score.is_over == is_over

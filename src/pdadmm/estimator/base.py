@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -149,8 +148,8 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _train(self, data: Dataset, start: Path | None, random: np.random.RandomState) -> Trained:
         config = self._config(len(data.train.X), start, random)
         score = "test_accuracy" if self._loss == "cross_entropy" else "test_r2"
-        key, unit = (score, 1) if self.early_stopping else ("objective", len(data.train.X))
-        patience = Patience(key, unit, float(self.tol), int(self.n_iter_no_change), len(config.hidden))
+        key = score if self.early_stopping else "objective"
+        patience = Patience(key, float(self.tol), int(self.n_iter_no_change), len(config.hidden))
 
         def show(row: Row) -> None:
             if not self.verbose:
@@ -222,11 +221,14 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         network = plain_network(self.coefs_, self.intercepts_, self._activation)
         out = np.empty((X.shape[0], self.n_outputs_))
-        step = row_chunks(X) if not issparse(X) else row_chunks(np.broadcast_to(0.0, X.shape))
-        for rows in step:
-            part = X[rows].toarray() if issparse(X) else X[rows]
+        for rows in row_chunks(np.broadcast_to(0.0, X.shape)):
+            part = X[rows].toarray() if _is_sparse(X) else X[rows]
             out[rows] = network.forward(torch.from_numpy(np.array(part, dtype=np.float64, order="C"))).numpy()
         return out
+
+
+def _is_sparse(X: Any) -> bool:
+    return hasattr(X, "toarray")
 
 
 def _without_zeros(X: Any, y: Array, weight: Array) -> tuple[Any, Array, Array]:
@@ -244,7 +246,7 @@ def _to_mean_one(weight: Array | None) -> Array | None:
 
 def _dense(X: Any) -> Array:
     """X itself, or a dense copy: the arrays of the layers are dense and larger anyway."""
-    if not issparse(X):
+    if not _is_sparse(X):
         dense: Array = X
         return dense
     needed, free = int(np.prod(X.shape, dtype=np.int64)) * X.dtype.itemsize, available_memory()

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import StrOptions
@@ -32,12 +31,13 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
     solver : {"exact", "linearized", "backtracking"}, default "exact"
         How the weights are found; the last two are the paper's.
     alpha : float, default 0
-        L2 weight on the coefficients, on scikit-learn's scale; beside it, `ridge` acts.
+        alpha/2 |W|² beside the summed loss, as scikit-learn has it. The loss reaches hidden layers through equations of
+        weight `nu`, so it acts more strongly here: 1e-4 does nothing, 1 much. `ridge` acts beside it.
     max_iter : int, default 100
         Iterations; each goes over all samples. Ridge and growth are planned by it.
     tol, n_iter_no_change : float, default 1e-4; int, default 10
-        Training ends after more than `n_iter_no_change` iterations that lower the loss (or raise the validation score)
-        by less than `tol`; not before the network has all its layers.
+        Training ends after more than `n_iter_no_change` iterations in a row that lower the loss by less than `tol`
+        times its value, or raise the validation score by less than `tol`; not before the network has all its layers.
     random_state : int, RandomState or None
         Of the first weights and of the validation part. An int is the seed of `pdadmm.Config` itself.
     warm_start : bool, default False
@@ -149,12 +149,14 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
 
     def predict_proba(self, X: Any) -> Array:
         """A probability for each class, in the order of `classes_`."""
-        found: Array = softmax(self._outputs(X), axis=1)
+        found: Array = np.exp(self.predict_log_proba(X))
         return found
 
     def predict_log_proba(self, X: Any) -> Array:
         """Their logarithms, exact also where a probability rounds to 0."""
-        found: Array = log_softmax(self._outputs(X), axis=1)
+        z = self._outputs(X)
+        z -= z.max(axis=1, keepdims=True)
+        found: Array = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
         return found
 
     def decision_function(self, X: Any) -> Array:
