@@ -28,13 +28,15 @@ Samples = tuple[Any, Any]
 
 
 def generated() -> Samples:
-    return make_classification(
+    X, y = make_classification(
         20_000, 50, n_informative=20, n_redundant=10, n_classes=5, n_clusters_per_class=3, random_state=0
     )
+    return X, y
 
 
 def quantiles() -> Samples:
-    return make_gaussian_quantiles(n_samples=20_000, n_features=10, n_classes=5, random_state=0)
+    X, y = make_gaussian_quantiles(n_samples=20_000, n_features=10, n_classes=5, random_state=0)
+    return X, y
 
 
 DATA: dict[str, tuple[Callable[[], Samples], tuple[int, ...], int]] = {

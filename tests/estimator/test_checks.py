@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +37,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     return EXPECTED_FAILURES
 
 
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         PdADMMClassifier(hidden_layer_sizes=(16, 16), max_iter=15),
         # A tenth of the checks' data is less than a sample of each class.
@@ -45,3 +48,14 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+def test_the_check_that_scipy_must_be_told_of() -> None:
+    """The check of array API input is skipped unless scipy finds this variable when it is imported."""
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rs", "-k", "scikit_learns_checks and array_api")
+    command = [sys.executable, "-m", "pytest", __file__, *options]
+    env = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    found = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 0, found.stdout
+    assert "SKIPPED" not in found.stdout
+    assert "..." in found.stdout

@@ -255,14 +255,15 @@ def test_cross_validation() -> None:
 
 def test_mistakes_are_named_before_any_work() -> None:
     X, y = IRIS
-    for options, words in [
+    mistakes: list[tuple[dict[str, Any], str]] = [
         ({"rho": -1.0}, "'rho' parameter"),
         ({"activation": "swish"}, "'activation' parameter"),
         ({"hidden_layer_sizes": (8, 0)}, "hidden widths"),
         ({"grow": "backwards"}, "grow must be"),
         ({"n_jobs": 0}, "n_jobs"),
         ({"device": "toaster"}, "device must be"),
-    ]:
+    ]
+    for options, words in mistakes:
         with pytest.raises(ValueError, match=words):
             classifier(**options).fit(X, y)
     with pytest.raises(UserError, match="one class"):

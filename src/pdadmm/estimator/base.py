@@ -32,7 +32,7 @@ from pdadmm.patience import Patience
 from pdadmm.rundir import MODEL_FILE
 from pdadmm.session import RIDGE_PER_SAMPLE
 
-_ALIASES = {"logistic": "sigmoid"}
+_ALIASES: dict[str, str] = {"logistic": "sigmoid"}
 _SEEDS = 2**31 - 1
 
 
@@ -69,8 +69,11 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         "dtype": [StrOptions({"float32", "float64"})],
         "device": [str],
     }
-    _loss: str
-    """The name of the loss in `pdadmm.Config`."""
+
+    @property
+    @abstractmethod
+    def _loss(self) -> str:
+        """The name of the loss in `pdadmm.Config`."""
 
     @abstractmethod
     def _encode(self, y: Array, reset: bool) -> Array:
@@ -174,7 +177,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             ridge = ridge_final = min(first, RIDGE_PER_SAMPLE / samples if ridge_final is None else ridge_final)
         return Config(
             hidden=hidden,
-            activation=_ALIASES.get(self.activation, self.activation),
+            activation=self._activation_here(),
             loss=self._loss,
             huber_delta=float(getattr(self, "huber_delta", 1.0)),
             solver=self.solver,
@@ -199,10 +202,15 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             stationarity_every=0,
         )
 
+    def _activation_here(self) -> str:
+        """What our activations call it."""
+        name = str(self.activation)
+        return _ALIASES.get(name, name)
+
     def _start(self, folder: Path) -> Path:
         """The present weights as a file, from which the trainer starts."""
-        activation = _ALIASES.get(self.activation, self.activation)
-        unfold(self.coefs_, self.intercepts_, activation, self._preprocessor, self.dtype).save(folder / MODEL_FILE)
+        model = unfold(self.coefs_, self.intercepts_, self._activation_here(), self._preprocessor, self.dtype)
+        model.save(folder / MODEL_FILE)
         return folder / MODEL_FILE
 
     def _keep(self, trained: Trained, samples: int) -> None:

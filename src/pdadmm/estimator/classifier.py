@@ -78,7 +78,6 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
         **BasePdADMM._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
-    _loss = "cross_entropy"
     out_activation_ = "softmax"
 
     def __init__(
@@ -163,6 +162,10 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
         """The outputs before softmax; with two classes the log-odds of the second, one number a sample."""
         z = self._outputs(X)
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
+
+    @property
+    def _loss(self) -> str:
+        return "cross_entropy"
 
     def _encode(self, y: Array, reset: bool) -> Array:
         y = column_or_1d(y, warn=True)
