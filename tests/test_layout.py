@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 # From the ground up. Modules of one row may use each other.
 ROWS = [
     ["errors", "history", "config", "version", "observer"],
-    ["machine", "rundir", "growth", "storage", "events", "shell", "units"],
+    ["machine", "rundir", "growth", "storage", "events", "shell", "units", "patience"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],
@@ -23,7 +23,8 @@ ROWS = [
     ["rivals"],
     ["prepare"],
     ["trainer"],
-    ["summary", "plot", "modules"],
+    ["summary", "plot", "modules", "crew"],
+    ["estimator"],
     ["run"],
     ["inspection", "export"],
     ["report", "experiments"],

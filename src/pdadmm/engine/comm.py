@@ -116,9 +116,14 @@ def _tag(kind: str, sequence: int, chunk: int) -> int:
 
 
 class DistributedWorld:
-    """This process among the others of its run; made once the environment of torchrun is there."""
+    """This process among the others of its run; made once the environment of torchrun is there.
 
-    def __init__(self, num_stages: int, num_shards: int, timeout: float) -> None:
+    With `rank` and `meeting`, a URL of torch.distributed, only WORLD_SIZE is needed of it.
+    """
+
+    def __init__(
+        self, num_stages: int, num_shards: int, timeout: float, rank: int = -1, meeting: str | None = None
+    ) -> None:
         size, expected = int(os.environ["WORLD_SIZE"]), num_stages * num_shards
         if size != expected:
             raise UserError(
@@ -126,7 +131,7 @@ class DistributedWorld:
             )
         limit = timedelta(seconds=timeout)
         with _in_touch("meeting the other processes"):
-            dist.init_process_group("gloo", timeout=limit)
+            dist.init_process_group("gloo", meeting, limit, size if meeting else -1, rank)
         self.rank = dist.get_rank()
         self.stage, self.shard = divmod(self.rank, num_shards)
         self.num_stages, self.num_shards = num_stages, num_shards

@@ -1,0 +1,239 @@
+"""Train data that is in memory, on one process or on several, and come back with the model: for callers in Python.
+
+With `workers` above 1 each worker is a fresh Python process (`python -m pdadmm.crew FOLDER`), so it does not matter
+whether the caller is a script, a notebook or a thread, and no `__main__` is imported. A temporary folder holds the
+data, which the workers map; the first worker writes the rows there as they come and, at the end, the model. Workers
+find one another through a file in it, so no port is needed. However the call ends, the processes are ended and the
+folder is deleted; if the caller itself is killed, the system ends them (Linux) and the folder is left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pdadmm import errors
+from pdadmm.config import Config, read_toml, to_toml
+from pdadmm.data import Dataset, Part
+from pdadmm.engine.launch import die_with_launcher
+from pdadmm.errors import LostWorkerError, PdadmmError
+from pdadmm.history import Row
+from pdadmm.machine import keep_freed_memory
+from pdadmm.model import Model, load_model
+from pdadmm.observer import Observer, silent
+from pdadmm.patience import Patience
+from pdadmm.prepare import check_run, holds_data
+from pdadmm.rundir import HISTORY_FILE, MODEL_FILE
+from pdadmm.storage import storage_of
+from pdadmm.trainer import train, train_in
+
+_ARRAYS = ("X", "y", "weight")
+_JOB_FILE, _CONFIG_FILE, _MEETING_FILE = "job.json", "config.toml", "meeting"
+_LOOK_EVERY = 0.05  # seconds
+_CODE = f"import sys; from {__name__} import work; sys.exit(work(sys.argv[1], *map(int, sys.argv[2:])))"
+_OTHERS_ENVIRONMENT = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a call comes back with."""
+
+    model: Model
+    history: list[Row]
+
+
+def train_arrays(
+    config: Config,
+    data: Dataset,
+    patience: Patience | None = None,
+    on_row: Callable[[Row], None] = lambda row: None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> Trained:
+    """Train on `config.workers` processes; the bits are the same on any number of them."""
+    if config.workers == 1:
+        with _threads_kept():
+            result = train(config, data, _observer(patience, on_row, on_note))
+        return Trained(result.model, result.history)
+    check_run(config.resolved(), data, storage_of(config))  # mistakes are found before any process starts
+    with tempfile.TemporaryDirectory(prefix="pdadmm-") as name:
+        folder = Path(name)
+        _write_job(folder, config, data, patience)
+        with _workers(folder, config) as processes:
+            history = _follow(folder, processes, on_row, on_note)
+        return Trained(load_model(folder / MODEL_FILE), history)
+
+
+def _observer(patience: Patience | None, on_row: Callable[[Row], None], on_note: Callable[[str], None]) -> Observer:
+    def hear(row: Row) -> None:
+        if patience is not None:
+            patience.see(row)
+        on_row(row)
+
+    return Observer(on_row=hear, on_note=on_note, should_stop=lambda: patience is not None and patience.is_over)
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """A run sets the number of torch's threads; the caller's own is put back."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# --- the caller's side
+
+
+def _write_job(folder: Path, config: Config, data: Dataset, patience: Patience | None) -> None:
+    for part_name, part in (("train", data.train), ("test", data.test)):
+        for name in _ARRAYS:
+            array = None if part is None else getattr(part, name)
+            if array is not None:
+                np.save(_array_path(folder, part_name, name), array, allow_pickle=False)
+    (folder / _CONFIG_FILE).write_text(to_toml(config), encoding="utf-8")
+    rule = None if patience is None else dataclasses.asdict(patience)
+    job = {"name": data.name, "feature_names": data.feature_names, "patience": rule}
+    (folder / _JOB_FILE).write_text(json.dumps(job), encoding="utf-8")
+
+
+def _array_path(folder: Path, part: str, name: str) -> Path:
+    return folder / f"{part}-{name}.npy"
+
+
+@contextmanager
+def _workers(folder: Path, config: Config) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes, which do not outlive the body."""
+    env = {name: value for name, value in os.environ.items() if name not in _OTHERS_ENVIRONMENT}
+    root = str(Path(__file__).parents[1])  # the caller may have found this package in a way of its own
+    env["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    env["OMP_NUM_THREADS"] = str(config.threads or 1)
+    env["WORLD_SIZE"] = str(config.workers)
+    env.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(config.workers):
+            with (folder / f"stderr-{rank}").open("wb") as words:
+                command = [sys.executable, "-c", _CODE, str(folder), str(rank), str(os.getpid())]
+                # A session of its own: Ctrl-C in the terminal is for the caller, who ends the workers.
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=env, start_new_session=True
+                )
+            processes.append(process)
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+def _follow(
+    folder: Path,
+    processes: list[subprocess.Popen[bytes]],
+    on_row: Callable[[Row], None],
+    on_note: Callable[[str], None],
+) -> list[Row]:
+    """Pass on what the first worker tells until all have ended; raise what one of them ended of."""
+    history: list[Row] = []
+    (folder / HISTORY_FILE).touch()
+    with (folder / HISTORY_FILE).open(encoding="utf-8") as file:
+        unread = ""
+        while True:
+            codes = [process.poll() for process in processes]
+            unread += file.read()
+            *lines, unread = unread.split("\n")
+            for told in map(json.loads, lines):
+                if isinstance(told, str):
+                    on_note(told)
+                else:
+                    history.append(told)
+                    on_row(told)
+            if any(codes):
+                raise _reason(folder, processes)
+            if all(code == 0 for code in codes):
+                return history
+            time.sleep(_LOOK_EVERY)
+
+
+def _reason(folder: Path, processes: list[subprocess.Popen[bytes]]) -> PdadmmError:
+    """Why a worker ended: its own reason comes before the loss that the others felt."""
+    time.sleep(4 * _LOOK_EVERY)  # one that felt the loss first is not the one that was lost
+    codes = {rank: code for rank, process in enumerate(processes) if (code := process.poll())}
+    own = [rank for rank, code in codes.items() if code != LostWorkerError.exit_code]
+    rank = (own or list(codes))[0]
+    if (path := folder / f"error-{rank}.json").exists():
+        name, message = json.loads(path.read_text(encoding="utf-8"))
+        reason: PdadmmError = getattr(errors, name)(message)
+        return reason
+    words = (folder / f"stderr-{rank}").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    how = f"was killed by signal {-codes[rank]}" if codes[rank] < 0 else f"ended with code {codes[rank]}"
+    return LostWorkerError(": ".join([f"the worker process of rank {rank} {how}", *words]))
+
+
+# --- a worker's side
+
+
+def work(name: str, rank: int, parent: int) -> int:
+    """Be one worker of a job; returns the exit code."""
+    die_with_launcher()
+    if os.getppid() != parent:  # it died before the system was asked
+        return LostWorkerError.exit_code
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    keep_freed_memory()
+    folder = Path(name)
+    try:
+        _train_job(folder, rank)
+    except PdadmmError as error:
+        told = json.dumps([type(error).__name__, str(error)])
+        (folder / f"error-{rank}.json").write_text(told, encoding="utf-8")
+        return error.exit_code
+    return 0
+
+
+def _train_job(folder: Path, rank: int) -> None:
+    from pdadmm.engine.comm import DistributedWorld
+
+    config = Config.from_mapping(read_toml(folder / _CONFIG_FILE))
+    job = json.loads((folder / _JOB_FILE).read_text(encoding="utf-8"))
+    patience = Patience(**job["patience"]) if job["patience"] else None
+    world = DistributedWorld(config.workers, 1, config.timeout, rank, f"file://{folder / _MEETING_FILE}")
+    data = _read_data(folder, job) if holds_data(world) else None
+    with (folder / HISTORY_FILE).open("a", encoding="utf-8") as file:
+
+        def tell(what: object) -> None:
+            file.write(json.dumps(what) + "\n")
+            file.flush()
+
+        observer = _observer(patience, tell, tell) if rank == 0 else silent()
+        result = train_in(world, config, data, observer, storage_of(config))
+    if result is not None:
+        result.model.save(folder / MODEL_FILE)
+    world.close()
+
+
+def _read_data(folder: Path, job: dict[str, Any]) -> Dataset:
+    train_part, test_part = _read_part(folder, "train"), _read_part(folder, "test")
+    assert train_part is not None
+    return Dataset(job["name"], train_part, test_part, tuple(job["feature_names"]))
+
+
+def _read_part(folder: Path, part: str) -> Part | None:
+    paths = {name: _array_path(folder, part, name) for name in _ARRAYS}
+    found = {name: np.load(path, mmap_mode="r") for name, path in paths.items() if path.exists()}
+    return Part(found["X"], found["y"], found.get("weight")) if found else None
