@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow bench reproduce format clean
+.PHONY: demo docs test test-slow bench reproduce format clean
 
 demo: $(READY)
 	$(BIN)/pdadmm train --data digits --hidden 9x100 --epochs 100 --workers 2 --out runs/demo --overwrite
@@ -18,6 +18,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/pytest -m slow
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	@echo open build/site/index.html
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.all $(if $(FULL),--full)

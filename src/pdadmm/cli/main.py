@@ -10,14 +10,28 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from typing import NoReturn
 
 import numpy as np
 import torch
 
-from pdadmm.cli import data, evaluate, export, inspect, plan, predict, report, reproduce, simulate, train
+from pdadmm.cli import (
+    completion,
+    data,
+    evaluate,
+    export,
+    inspect,
+    plan,
+    predict,
+    report,
+    reproduce,
+    simulate,
+    train,
+)
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError
 from pdadmm.version import __version__
@@ -33,10 +47,39 @@ class _Parser(argparse.ArgumentParser):
 
 
 def versions() -> str:
-    """What matters when a result is compared or a problem reported."""
-    return (
+    """What matters when a result is compared or a problem reported; libraries are looked up, not loaded."""
+    own = (
         f"pdadmm {__version__} (torch {torch.__version__}, numpy {np.__version__}, Python {platform.python_version()})"
     )
+    others = [f"{name} {_installed(name)}" for name in ("scikit-learn", "scipy", "safetensors")]
+    extras = [f"{extra}: {name} {_installed(name)}" for extra, name in _extras()]
+    return "\n".join([own, f"with {', '.join(others)}", *([f"extras: {', '.join(extras)}"] if extras else [])])
+
+
+def _installed(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _extras() -> list[tuple[str, str]]:
+    """Every extra that is for users, with what it installs, as the package itself declares them."""
+    try:
+        declared = metadata.requires("pdadmm") or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = (re.match(r"([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]", line) for line in declared)
+    pairs = [(match[2], match[1]) for match in found if match]
+    return [(extra, name) for extra, name in pairs if name != "pdadmm" and extra not in ("all", "dev", "docs")]
+
+
+class _Version(argparse.Action):
+    """`--version`: looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(versions())
+        parser.exit()
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,10 +87,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pdadmm", description="Train deep fully connected networks without backpropagation, layer by layer."
     )
-    parser.add_argument("--version", action="version", version=versions())
+    parser.add_argument("--version", action=_Version, nargs=0, help="show versions of what matters, and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (train, inspect, evaluate, predict, export, report, plan, simulate, data, reproduce):
         module.add_parser(commands)
+    completion.add_parser(commands, parser)
     return parser
 
 

@@ -41,11 +41,9 @@ def add_config_flags(parser: argparse.ArgumentParser, groups: Iterable[str] = tu
 
 
 def _add_flag(section: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -> None:
-    # Names that live in registries are listed here and checked where they are looked up.
-    listed = {"activation": activation_names(), "loss": loss_names()}.get(field.name, field.metadata["choices"])
     text = field.metadata["help"]
-    if listed:
-        text += f"; one of {', '.join(listed)}"
+    if names := listed(field):
+        text += f"; one of {', '.join(names)}"
     if field.name == "hidden":
         text += " (default: 9x100)"
     elif field.default is not None:
@@ -59,6 +57,13 @@ def _add_flag(section: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -
         help=text.replace("%", "%%"),
         **kwargs,
     )
+
+
+def listed(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """The names that an option may have, if it has names."""
+    # Those that live in registries are listed here and checked where they are looked up.
+    registered = {"activation": activation_names(), "loss": loss_names()}
+    return tuple(registered.get(field.name, field.metadata["choices"]))
 
 
 def config_from(arguments: argparse.Namespace, base: Config | None = None) -> Config:
