@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/pdadmm train --data digits --hidden 9x100 --epochs 100 --workers 2 --out runs/demo --overwrite
 	$(BIN)/pdadmm evaluate runs/demo
+	$(BIN)/pdadmm report runs/demo
 
 test: $(READY)
 	$(BIN)/ruff format --check .

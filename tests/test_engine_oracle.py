@@ -44,9 +44,8 @@ def test_ten_iterations_in_float64(options: dict[str, str], activation: str) -> 
 @pytest.mark.parametrize("activation", activation_names())
 @pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
 def test_z_past_its_minimiser_in_float64(options: dict[str, str], activation: str) -> None:
-    config = Config(
-        **options, **SHAPE, activation=activation, dtype="float64", nu=0.1, rho=0.2, l2=0.01, z_relax=1.8
-    ).resolved()  # type: ignore[arg-type]
+    given = {**options, **SHAPE, "activation": activation, "dtype": "float64", "nu": 0.1, "rho": 0.2, "l2": 0.01}
+    config = Config.from_mapping({**given, "z_relax": 1.8}).resolved()
     assert compare(config, 10, ridge=0.02) < 1e-10
 
 

@@ -216,7 +216,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _keep(self, trained: Trained, samples: int) -> None:
         self.coefs_, self.intercepts_ = fold(trained.model)
         self._preprocessor: Preprocessor = trained.model.preprocessor
-        self._activation = trained.model.network.activation.name
+        self._activation = trained.model.network.activations.name
         self.n_iter_ = len(trained.history)
         self.loss_curve_ += [row["objective"] / samples for row in trained.history]
         self.validation_scores_ = list(self._scores) if self.early_stopping else None

@@ -15,7 +15,7 @@ import torch
 
 from pdadmm.data import Preprocessor
 from pdadmm.data.arrays import Array
-from pdadmm.math.activations import get_activation
+from pdadmm.math.activations import get_activations
 from pdadmm.model import Model
 from pdadmm.network import Network
 
@@ -46,11 +46,11 @@ def unfold(
     network = plain_network(coefs, intercepts, activation)
     kind = getattr(torch, dtype)
     weights, biases = [W.to(kind) for W in network.weights], [b.to(kind) for b in network.biases]
-    return Model(Network(weights, biases, network.activation), preprocessor)
+    return Model(Network(weights, biases, network.activations), preprocessor)
 
 
 def plain_network(coefs: Sequence[Array], intercepts: Sequence[Array], activation: str) -> Network:
     """A network of these weights in float64; copies, because arrays of a mapped pickle cannot be written to."""
     weights = [torch.from_numpy(np.array(coef.T, dtype=np.float64, order="C")) for coef in coefs]
     biases = [torch.from_numpy(np.array(intercept, dtype=np.float64)) for intercept in intercepts]
-    return Network(weights, biases, get_activation(activation))
+    return Network(weights, biases, get_activations(activation, len(weights) - 1))
