@@ -18,7 +18,11 @@ from pdadmm.cli.main import build_parser
 from pdadmm.math.activations import activation_names
 
 CASES = [
-    (("",), {"train", "inspect", "evaluate", "predict", "report", "plan", "data", "completion"}),
+    (
+        ("",),
+        {"train", "inspect", "evaluate", "predict", "export", "report", "plan", "simulate", "data", "reproduce"}
+        | {"completion"},
+    ),
     (("tr",), {"train"}),
     (("data", "fe"), {"fetch"}),
     (("data", "fetch", "svhn-c"), {"svhn-corrected"}),
@@ -49,7 +53,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("words", "expected"), CASES, ids=lambda case: " ".join(case) if case else "")
+@pytest.mark.parametrize(
+    ("words", "expected"), CASES, ids=lambda case: " ".join(sorted(case)) if isinstance(case, set) else " ".join(case)
+)
 def test_bash_completes(folder: Path, words: tuple[str, ...], expected: set[str]) -> None:
     program = (
         'source script.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
