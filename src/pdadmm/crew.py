@@ -1,6 +1,6 @@
 """Train data that is in memory, on one process or on several, and come back with the model: for callers in Python.
 
-With `workers` above 1 each worker is a fresh Python process (`python -m pdadmm.crew FOLDER`), so it does not matter
+With `workers` above 1 each worker is a fresh Python process that calls `work`, so it does not matter
 whether the caller is a script, a notebook or a thread, and no `__main__` is imported. A temporary folder holds the
 data, which the workers map; the first worker writes the rows there as they come and, at the end, the model. Workers
 find one another through a file in it, so no port is needed. However the call ends, the processes are ended and the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable
+from contextlib import ExitStack
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -132,8 +133,9 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if not goes_on:
             self.loss_curve_: list[float] = []
             self._scores: list[float] = []
-        with tempfile.TemporaryDirectory(prefix="pdadmm-") as folder:
-            trained = self._train(data, self._start(Path(folder)) if goes_on else None, random)
+        with ExitStack() as stack:
+            start = self._start(stack) if goes_on else None
+            trained = self._train(data, start, random)
         self._keep(trained, len(data.train.X))
         return self
 
@@ -207,8 +209,9 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         name = str(self.activation)
         return _ALIASES.get(name, name)
 
-    def _start(self, folder: Path) -> Path:
-        """The present weights as a file, from which the trainer starts."""
+    def _start(self, stack: ExitStack) -> Path:
+        """The present weights as a file, from which the trainer starts; it is gone with the stack."""
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdadmm-")))
         model = unfold(self.coefs_, self.intercepts_, self._activation_here(), self._preprocessor, self.dtype)
         model.save(folder / MODEL_FILE)
         return folder / MODEL_FILE
