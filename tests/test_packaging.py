@@ -120,7 +120,7 @@ def test_the_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
         assert found.returncode == 0, found.stdout + found.stderr
         return found.stdout
 
-    install = [home / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install: list[str | Path] = [home / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         run(*install, "-c", ROOT / "constraints.txt", wheel(tmp_path), seconds=1200)
     except AssertionError as error:

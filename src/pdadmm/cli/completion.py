@@ -75,7 +75,9 @@ def script(root: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser, name: str, help: str) -> Iterator[Command]:
-    options, arguments, below = [], [], {}
+    options: list[Slot] = []
+    arguments: list[Slot] = []
+    below: dict[str, tuple[argparse.ArgumentParser, str]] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
