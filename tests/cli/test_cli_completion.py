@@ -17,12 +17,11 @@ from pdadmm.cli.completion import SHELLS, script
 from pdadmm.cli.main import build_parser
 from pdadmm.math.activations import activation_names
 
+COMMANDS: list[str] = next(
+    list(action.choices) for action in build_parser()._actions if action.dest == "command" and action.choices
+)
 CASES = [
-    (
-        ("",),
-        {"train", "inspect", "evaluate", "predict", "export", "report", "plan", "simulate", "data", "reproduce"}
-        | {"completion"},
-    ),
+    (("",), set(COMMANDS)),
     (("tr",), {"train"}),
     (("data", "fe"), {"fetch"}),
     (("data", "fetch", "svhn-c"), {"svhn-corrected"}),
