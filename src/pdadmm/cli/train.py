@@ -164,7 +164,8 @@ def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:
     if summary["status"] == "interrupted" and summary["checkpoints"]["last_epoch"] == summary["epochs"]:
         print(f"go on with: pdadmm train --resume {shlex.quote(str(out))}")
     if summary["restarts"]:
-        print(f"the run was started again {summary['restarts']} times; times below are since the last")
+        often = "once" if summary["restarts"] == 1 else f"{summary['restarts']} times"
+        print(f"the run was started again {often}; times below are since then")
     if summary["checkpoints"]["failed"]:
         print(f"{summary['checkpoints']['failed']} checkpoints could not be written")
     if len(summary["workers"]) > 1:
