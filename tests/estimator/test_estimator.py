@@ -69,7 +69,7 @@ def test_defaults_are_those_of_the_configuration() -> None:
 
 def test_a_fit_is_the_librarys_run() -> None:
     X, y = IRIS
-    config = Config(hidden=(16, 16), epochs=20, seed=3, scaling="standard")
+    config = Config(hidden=(16, 16), epochs=20, seed=3, scaling="standard", z_relax=1.8)
     data = Dataset("iris", Part(X, y), None, tuple("abcd"))
     model = pdadmm.train(config, data, Observer(on_note=lambda note: None)).model
     found = classifier(random_state=3).fit(X, y)

@@ -65,6 +65,7 @@ class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scik
         rho: float | None = None,
         nu: float | None = None,
         nu_output: float | None = None,
+        z_relax: float = 1.8,
         damping: float = 0.03,
         ridge: float | None = None,
         ridge_final: float | None = None,
@@ -92,6 +93,7 @@ class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scik
         self.rho = rho
         self.nu = nu
         self.nu_output = nu_output
+        self.z_relax = z_relax
         self.damping = damping
         self.ridge = ridge
         self.ridge_final = ridge_final
