@@ -62,7 +62,11 @@ def run_shell(text: str, folder: Path) -> None:
         assert code == 0, f"{text}\n{output.read()}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if page.stem == "tutorial" else page for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pdadmm.plot", None)  # figures would take most of the time

@@ -80,6 +80,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "pdadmm", "reproduce", *arguments]
 
 
+@pytest.mark.slow
 def test_convergence_stopped_and_given_again(home: Path, tmp_path: Path) -> None:
     options = command("convergence", "--scale", "tiny", "--data", "mnist", "--out", "new", "--json")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
