@@ -105,6 +105,7 @@ class Reference:
         assert nu is not None
         assert rho is not None
         assert z_prox is not None
+        assert c.z_relax is not None
         for layer in layers[1:]:
             self._p_step(layer, self.nu(layer), rho)
         for layer in layers:

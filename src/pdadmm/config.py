@@ -108,8 +108,11 @@ class Config:
     w_relax: float | None = _option(
         None, "method", "exact: how far W steps, 1 being its minimiser, below 2 (default: 1.8)"
     )
-    z_relax: float = _option(
-        1.0, "method", "how far z of a hidden layer steps on its linear piece, 1 being its minimiser, to below 2"
+    z_relax: float | None = _option(
+        None,
+        "method",
+        "how far z of a hidden layer steps on its linear piece, from 1, its minimiser, to below 2 (default: 1.5 with "
+        "exact, else 1)",
     )
     damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
     ridge: float | None = _option(
@@ -275,7 +278,7 @@ class Config:
             value = getattr(self, name)
             if value is not None and value > LARGEST_WEIGHT:
                 raise UserError(f"{name} must be at most {LARGEST_WEIGHT:g}, as float32 has; got {value:g}")
-        if self.z_relax < 1:
+        if self.z_relax is not None and self.z_relax < 1:
             raise UserError(f"z_relax must be at least 1; got {self.z_relax}")
         for name in ("p_relax", "w_relax", "z_relax"):
             relax = getattr(self, name)
@@ -316,6 +319,7 @@ class Config:
             z_prox=(0.01 if exact else 1.0) if self.z_prox is None else self.z_prox,
             p_relax=(1.3 if exact else 1.0) if self.p_relax is None else self.p_relax,
             w_relax=(1.8 if exact else 1.0) if self.w_relax is None else self.w_relax,
+            z_relax=(1.5 if exact else 1.0) if self.z_relax is None else self.z_relax,
             init_output=("regression" if exact else "random") if self.init_output is None else self.init_output,
             ridge=(0.1 if exact else 0.0) if self.ridge is None else self.ridge,
             ridge_epochs=max(1, 3 * self.epochs // 5) if self.ridge_epochs is None else self.ridge_epochs,

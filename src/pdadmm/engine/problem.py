@@ -54,6 +54,7 @@ def method_weights(config: Config) -> Weights:
     assert config.nu_output is not None
     assert config.p_relax is not None
     assert config.w_relax is not None
+    assert config.z_relax is not None
     return Weights(
         config.nu,
         config.rho,
