@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings(
         out=arguments.out or _OUT,
         scale=SCALES[arguments.scale],
-        command=shlex.join(["pdadmm", *arguments.argv]),
+        command=shlex.join(["pdadmm", *(part for part in arguments.argv if part != "--table-only")]),
         data=None if arguments.data is None else tuple(arguments.data),
         methods=None if arguments.methods is None else tuple(arguments.methods),
         seeds=tuple(dict.fromkeys(arguments.seeds)),

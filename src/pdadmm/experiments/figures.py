@@ -47,10 +47,7 @@ def accuracy_figure(
             style = {"color": colour_of[method], "linestyle": "--", "linewidth": 1, "alpha": 0.7}
             axes.plot(list(values), list(values.values()), label=f"published: {method}", **style)
         finish(axes, DATA[data], "epoch", kind.replace("_", " "))
-    handles = {
-        label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=8)
+    _legend_below(figure, ncols=5)
     return figure
 
 
@@ -66,25 +63,29 @@ def convergence_figure(histories: Mapping[tuple[str, str], Sequence[Row]]) -> Fi
         upper[1].set_yscale("log")
         if run == "theory":
             _draw(panels[0][2], [(row["epoch"], row["drop"]) for row in history], style)
-            bound = {"color": _DATA_COLOURS[data], "linestyle": ":", "label": f"certain: {DATA[data]}"}
+            bound = {"color": _DATA_COLOURS[data], "linestyle": ":"}
             _draw(panels[0][2], [(row["epoch"], row["certain_drop"]) for row in history], bound)
             _draw(panels[1][2], [(row["epoch"], row["epoch"] * row["c_k"]) for row in history if "c_k" in row], style)
     for data in dict.fromkeys(data for data, _ in histories):
         values = published("objective", data, "pdADMM")
-        style = {"color": _DATA_COLOURS[data], "linestyle": "--", "label": f"published: {DATA[data]}"}
-        _draw(panels[0][0], list(values.items()), style)
-    finish(panels[0][0], "rho = nu, float32; published in natural logarithms, as we take them", "epoch", "ln L_rho")
+        _draw(panels[0][0], list(values.items()), {"color": _DATA_COLOURS[data], "linestyle": "--"})
+    finish(panels[0][0], "rho = nu, float32; dashed: published, as natural logarithms", "epoch", "ln L_rho")
     finish(panels[0][1], "rho = nu, float32: residual", "epoch", "|p - q|")
-    finish(panels[0][2], "rho = 4.1 nu: the fall of L_rho, and what it had to be", "epoch", "fall of L_rho")
+    finish(panels[0][2], "rho = 4.1 nu: the fall of L_rho; dotted: what it had to be", "epoch", "fall of L_rho")
     finish(panels[1][0], "rho = 4.1 nu, float64", "epoch", "ln L_rho")
     finish(panels[1][1], "rho = 4.1 nu, float64: residual", "epoch", "|p - q|")
     finish(panels[1][2], "rho = 4.1 nu: k·c_k, must go to 0", "epoch k", "k·c_k")
     panels[0][2].set_yscale("symlog", linthresh=1e-3)
     panels[1][2].set(xscale="log", yscale="log")
-    for axes in panels.ravel():
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7)
+    _legend_below(figure, ncols=len(DATA))
     return figure
+
+
+def _legend_below(figure: Figure, ncols: int) -> None:
+    """One for all panels, where it hides no curve."""
+    pairs = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes)
+    handles = {label: handle for pair in pairs for handle, label in pair}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=ncols, fontsize=8)
 
 
 def _draw(axes: Axes, points: Sequence[tuple[int, float]], style: Mapping[str, Any]) -> None:
