@@ -132,6 +132,8 @@ def test_version(pdadmm: Command, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "fragments"),
     [
         ((), ("COMMAND", "see pdadmm --help")),
+        (("train", "--ephocs", "3"), ("--ephocs 3", "did you mean --epochs?", "see pdadmm train --help")),
+        (("data", "fetch", "mnist", "--mirorr=x"), ("did you mean --mirror?", "see pdadmm data fetch --help")),
         (("fly",), ("'fly'", "train", "evaluate", "predict", "plan")),
         (("train", "--hiden", "2x8"), ("--hiden",)),
         (("train", "--preset", "papper"), ("--preset", "'papper'", "'paper'", "see pdadmm train --help")),

@@ -8,6 +8,7 @@ interrupted, after a whole iteration and with its model saved.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import platform
 import re
@@ -44,6 +45,16 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        """Refuse unknown flags here, in the parser of their command, which knows what may have been meant."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        return found, unknown
 
 
 def versions() -> str:
