@@ -18,7 +18,6 @@ from faults.harness import (
     Fault,
     Recovery,
     Run,
-    assert_gone,
     checkpoints,
     finish,
     history,
@@ -31,6 +30,7 @@ from faults.harness import (
     resumed_from,
     same_bits,
 )
+from processes import assert_gone
 
 WORKERS = (*TRAIN, "--workers", "3")
 

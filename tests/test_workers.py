@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 import pdadmm
 import worker_cases
 from pdadmm.engine.world import LocalWorld
+from processes import assert_gone, processes_of, rank_process
 from worker_cases import CASES, run_cases
 
 SECONDS = 120
@@ -40,27 +41,6 @@ def train(out: Path, *options: str, code: int = 0, json_output: bool = True) -> 
 def history(out: Path) -> list[dict[str, object]]:
     rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key not in ("seconds", "workers")} for row in rows]
-
-
-def processes_of(marker: str) -> list[int]:
-    """Processes whose command line holds this text."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if marker in line and int(entry.name) != os.getpid():
-                found.append(int(entry.name))
-    return found
-
-
-def assert_gone(marker: str) -> None:
-    deadline = time.monotonic() + 20
-    while (left := processes_of(marker)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left
 
 
 @pytest.fixture(scope="module")
@@ -282,14 +262,6 @@ def test_a_slowed_worker_is_the_one_that_everyone_waits_for(slowed: int, tmp_pat
         output, errors = launcher.communicate(timeout=SECONDS)
     assert launcher.returncode == 0, errors
     assert f"the others wait for worker {slowed}" in output
-
-
-def rank_process(marker: str, rank: int) -> int:
-    """The process of a rank, by its environment."""
-    for pid in processes_of(marker):
-        if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text():
-            return pid
-    raise AssertionError(f"no process of rank {rank}")
 
 
 def test_other_data_on_one_rank_is_named(tmp_path: Path) -> None:

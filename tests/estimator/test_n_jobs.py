@@ -22,6 +22,7 @@ from pdadmm import PdADMMClassifier, PdADMMRegressor
 from pdadmm.errors import DivergenceError, LostWorkerError
 from pdadmm.estimator.cores import Cores, divide
 from pdadmm.machine import usable_cores
+from processes import processes_of
 
 SECONDS = 120
 IRIS: tuple[Any, Any] = load_iris(return_X_y=True)
@@ -44,16 +45,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def workers_of(folder: Path) -> list[int]:
     """Processes whose command line names the folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if f"{folder}{os.sep}" in line:
-                found.append(int(entry.name))
-    return found
+    return processes_of(f"{folder}{os.sep}")
 
 
 def wait_for(what: Any) -> None:

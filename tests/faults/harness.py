@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from processes import assert_gone, processes_of, rank_of
+
 INJECT = Path(__file__).parent / "inject"
 SECONDS = 180  # within which everything must end, on a busy machine too
 _TAIL = 2**14  # bytes that hold more than one row
@@ -243,29 +245,6 @@ def checkpoints(out: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("epoch-")) for path in (out / "checkpoints").glob("epoch-????????"))
 
 
-def processes_of(marker: str) -> list[int]:
-    """Processes whose command line holds this text; what has ended but was not waited for has none."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if marker in line:
-                found.append(int(entry.name))
-    return found
-
-
-def rank_of(pid: int) -> int | None:
-    """A process's rank, by its environment; None if it has none."""
-    try:
-        values = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    return next((int(value[5:]) for value in values if value.startswith(b"RANK=")), None)
-
-
 def kill(pid: int, *signals: int) -> None:
     """Send signals to a process that may have ended."""
     for number in signals:
@@ -280,11 +259,3 @@ def is_pending(pid: int, number: int) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd", "ShdPnd"))]
     return any(mask >> (number - 1) & 1 for mask in masks)
-
-
-def assert_gone(marker: str) -> None:
-    """No process of the run is left, at the latest after a while."""
-    deadline = time.monotonic() + 20
-    while (left := processes_of(marker)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not left

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faults.harness import Fault, Run, assert_gone, last_epoch, pdadmm, resumed_from, same_bits
+from faults.harness import Fault, Run, last_epoch, pdadmm, resumed_from, same_bits
+from processes import assert_gone
 
 EPOCHS, BETWEEN = 5000, 500
 PLACES = ("p", "W", "z", "q", "exchange", "checkpoint file")

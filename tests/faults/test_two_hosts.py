@@ -17,16 +17,15 @@ from faults.harness import (
     TRAIN,
     Fault,
     Run,
-    assert_gone,
     checkpoints,
     finish,
     kill,
     pause,
     pdadmm,
-    processes_of,
     resumed_from,
     same_bits,
 )
+from processes import assert_gone, processes_of
 
 PATIENT = "read_timeout=600"  # an agent that cannot reach the other waits so long for the link to heal
 HASTY = "read_timeout=10,join_timeout=30"

@@ -19,8 +19,8 @@ from pdadmm.experiments.curves import Curve, read_curve, read_curves, write_curv
 from pdadmm.experiments.published import DATA, defects, published
 from pdadmm.experiments.results import Cell, Results, Table, at, mean_and_spread
 from pdadmm.experiments.runner import finished, run_folder, samples_used
-from pdadmm.experiments.settings import Settings, check_cached
-from pdadmm.experiments.subset import part_shape, source_of, write_part
+from pdadmm.experiments.settings import Settings
+from pdadmm.experiments.subset import OnData, part_shape, source_of
 
 NAME, TITLE = "accuracy", "Accuracy of all methods on the paper's six data sets"
 EPOCHS = (5, 10, 20, 50, 95)
@@ -68,7 +68,7 @@ def make_case(path: Path, settings: Settings, data: str, method: str, seed: int)
     return Case(path, config, part_shape(data, scale))
 
 
-class Accuracy:
+class Accuracy(OnData):
     """The experiment."""
 
     name, title = NAME, TITLE
@@ -85,18 +85,6 @@ class Accuracy:
             if not self._is_kept(f"{data}-{method}-{seed}")
         ]
         """The runs that are needed; those kept as curves are not."""
-
-    def check(self) -> None:
-        """Refuse what cannot be run."""
-        check_cached(self._needed())
-
-    def make_data(self) -> None:
-        """Write the data that is run on, where it is not a named set."""
-        for data in self._needed():
-            write_part(data, self._settings.scale, self._settings.out)
-
-    def _needed(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(case.name.split("-")[0] for case in self.cases if not case.is_finished()))
 
     def _is_kept(self, name: str) -> bool:
         kept = self._settings.curves

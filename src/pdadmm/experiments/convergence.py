@@ -17,8 +17,8 @@ from pdadmm.experiments.cases import Case
 from pdadmm.experiments.published import DATA, defects, published
 from pdadmm.experiments.results import Cell, Results, Table, at
 from pdadmm.experiments.runner import run_folder, samples_used
-from pdadmm.experiments.settings import Settings, check_cached
-from pdadmm.experiments.subset import part_shape, source_of, write_part
+from pdadmm.experiments.settings import Settings
+from pdadmm.experiments.subset import OnData, part_shape, source_of
 from pdadmm.history import Row
 
 NAME, TITLE = "convergence", "Convergence: objective and residual by epoch"
@@ -39,7 +39,7 @@ _SCHEME = {
 }
 
 
-class Convergence:
+class Convergence(OnData):
     """The experiment."""
 
     name, title = NAME, TITLE
@@ -51,18 +51,6 @@ class Convergence:
         self._by_run = {(data, run): _case(settings, data, run) for data in self._data for run in self._runs}
         self.cases = list(self._by_run.values())
         """The runs that are needed."""
-
-    def check(self) -> None:
-        """Refuse what cannot be run."""
-        check_cached(self._needed())
-
-    def make_data(self) -> None:
-        """Write the data that is run on, where it is not a named set."""
-        for data in self._needed():
-            write_part(data, self._settings.scale, self._settings.out)
-
-    def _needed(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(data for (data, _), case in self._by_run.items() if not case.is_finished()))
 
     def results(self) -> Results:
         """What the finished runs came to."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from pdadmm.data import Part, load_data
 from pdadmm.data.arrays import Array
-from pdadmm.experiments.settings import Scale, shape_of
+from pdadmm.experiments.cases import Case
+from pdadmm.experiments.settings import Scale, Settings, check_cached, shape_of
 from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
 
@@ -40,6 +41,25 @@ def part_shape(name: str, scale: Scale) -> Shape:
     """Its shape, as far as can be told without reading it."""
     shape = shape_of(name)
     return shape if scale.samples is None else replace(shape, samples=min(shape.samples, scale.samples))
+
+
+class OnData:
+    """What experiments on the paper's data sets share; the name of each of their cases begins with its data set's."""
+
+    cases: list[Case]
+    _settings: Settings
+
+    def check(self) -> None:
+        """Refuse what cannot be run."""
+        check_cached(self._needed())
+
+    def make_data(self) -> None:
+        """Write the data that is run on, where it is not a named set."""
+        for data in self._needed():
+            write_part(data, self._settings.scale, self._settings.out)
+
+    def _needed(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(case.name.split("-")[0] for case in self.cases if not case.is_finished()))
 
 
 def _part(part: Part, count: int) -> tuple[Array, Array]:
