@@ -124,7 +124,7 @@ def test_the_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
     try:
         run(*install, "-c", ROOT / "constraints.txt", wheel(tmp_path), seconds=1200)
     except AssertionError as error:
-        if "No matching distribution" in str(error) or "Connection" in str(error):
+        if "Connection" in str(error):  # a dependency that does not exist is a failure, and says nothing of connections
             pytest.skip("pip reaches no index")
         raise
     told = run(home / "bin" / "pdadmm", "--version")

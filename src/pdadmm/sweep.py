@@ -9,7 +9,7 @@ from typing import Any
 from pdadmm.config import Config
 from pdadmm.engine.timeline import Link
 from pdadmm.plan import Shape
-from pdadmm.simulate import Machine, Simulation, StepSeconds, simulate
+from pdadmm.simulate import Machine, Simulation, simulate
 
 WORTH = 0.7
 """A worker is worth it while the efficiency of all is at least this."""
@@ -18,31 +18,23 @@ MOST_ROWS = 40  # of a table
 
 
 def sweep_workers(
-    config: Config,
-    shape: Shape,
-    machine: Machine | None = None,
-    link: Link | None = None,
-    step_seconds: StepSeconds | None = None,
+    config: Config, shape: Shape, machine: Machine | None = None, link: Link | None = None
 ) -> list[Simulation]:
     """From one worker to one a layer, each number balanced anew."""
     layers = len(config.hidden) + 1
     counts = sorted({round(1 + i * (layers - 1) / (MOST_ROWS - 1)) for i in range(MOST_ROWS)} | {1, layers})
     many = [dataclasses.replace(config, workers=count, placement=None) for count in counts if count <= layers]
-    return [simulate(one, shape, machine, link, step_seconds) for one in many]
+    return [simulate(one, shape, machine, link) for one in many]
 
 
 def sweep_shards(
-    config: Config,
-    shape: Shape,
-    machine: Machine | None = None,
-    link: Link | None = None,
-    step_seconds: StepSeconds | None = None,
+    config: Config, shape: Shape, machine: Machine | None = None, link: Link | None = None
 ) -> list[Simulation]:
     """So many workers, in one shard, two, four, … up to a thousand workers in all."""
     most = min(shape.samples, max(1, MOST_WORKERS // config.workers))
     counts = sorted({1 << power for power in range(most.bit_length())} | {most})
     many = [dataclasses.replace(config, shards=count) for count in counts]
-    return [simulate(one, shape, machine, link, step_seconds) for one in many]
+    return [simulate(one, shape, machine, link) for one in many]
 
 
 SWEEPS = {"workers": sweep_workers, "shards": sweep_shards}
