@@ -309,6 +309,7 @@ KEPT = {
     "w_relax": "1.2",
     "z_relax": "1.1",
     "init_output": "random",
+    "fit_output": "off",
     "damping": "0.05",
     "ridge": "0.05",
     "ridge_final": "0.0005",

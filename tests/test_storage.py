@@ -54,7 +54,7 @@ def test_a_run_is_resumed_on_other_storage(tmp_path: Path, before: str, after: s
     file = write_samples(tmp_path / "samples.npz")
     whole = Config(data=str(file), hidden=(8, 8), epochs=6, grow="off", stationarity_every=0, storage=before)
     carried_out(whole, load_for(whole), tmp_path / "whole")
-    part = dataclasses.replace(whole, epochs=3, ridge_epochs=6)
+    part = dataclasses.replace(whole, epochs=3, ridge_epochs=3)  # as that of the whole
     carried_out(part, load_for(part), tmp_path / "part")
     found = resume(tmp_path / "part", "--storage", after, "--epochs", "6")
     assert found.code == 0, found.err

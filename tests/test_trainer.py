@@ -51,7 +51,7 @@ def test_rows_have_the_documented_keys_and_the_last_the_scores() -> None:
     assert ["test_accuracy" in row for row in rows] == [False, False, True, False, False, True, True]
     assert ["stationarity" in row for row in rows] == [False, True, False, True, False, True, True]
     assert all(row["c_k"] <= row["paper_drop"] and math.isfinite(row["seconds"]) for row in rows)
-    assert [row.get("grown") for row in rows] == [None, None, 1, None, None, None, None]
+    assert [row.get("grown") for row in rows] == [None, None, None, 1, None, None, None]
 
 
 def test_the_objective_only_falls_within_a_stage_where_the_theory_holds() -> None:

@@ -26,7 +26,7 @@ LEARNING_RATES = {"gd": 0.01, "adadelta": 1.0, "adagrad": 0.1, "adam": 0.001}
 METHODS = ("pdadmm", *LEARNING_RATES, "dladmm")
 OPTIONS_OF: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("solver", "step_size", "damping", "ridge", "ridge_final", "ridge_epochs"), ("pdadmm",)),
-    **dict.fromkeys(("nu_output", "z_prox", "p_relax", "w_relax", "z_relax", "init_output"), ("pdadmm",)),
+    **dict.fromkeys(("nu_output", "z_prox", "p_relax", "w_relax", "z_relax", "init_output", "fit_output"), ("pdadmm",)),
     **dict.fromkeys(("batches", "grow", "grow_output", "workers", "shards", "placement", "messages"), ("pdadmm",)),
     **dict.fromkeys(("tolerance", "products", "compile", "storage", "storage_dir"), ("pdadmm",)),
     **dict.fromkeys(("nu", "rho", "output_solver", "output_tolerance", "output_steps"), ("pdadmm", "dladmm")),
@@ -119,7 +119,7 @@ class Config:
         None, "method", "ridge on W at the start, in the same unit (default: 0.1 with exact, else 0)"
     )
     ridge_final: float | None = _option(
-        None, "method", "ridge at the end; it falls geometrically (default: 5 by the number of samples)"
+        None, "method", "ridge at the end; it falls geometrically (default: 25 by the number of samples, at most 0.005)"
     )
     ridge_epochs: int | None = _option(
         None, "method", "epochs over which the ridge falls (default: three fifths of all)"
@@ -131,6 +131,13 @@ class Config:
         "method",
         "exact: the output layer's first W and b: drawn as the others, or fitted to the labels (the default)",
         ("random", "regression"),
+    )
+    fit_output: str | None = _option(
+        None,
+        "method",
+        "the output layer that is evaluated and saved: fitted to what the hidden layers give out (on, the default with "
+        "exact), or as the iteration leaves it",
+        ("on", "off"),
     )
     init_from: str | None = _option(
         None, "method", "start from this run or model, deepened where --hidden asks", on_resume="free"
@@ -147,7 +154,7 @@ class Config:
         None,
         "growth",
         "depth by epoch: 1+1@2 (one layer, one more every 2 epochs), 0:2,5:all (two, all from epoch 5 on), off, or "
-        "auto (two for three tenths of the run, then all; the default with exact)",
+        "auto (two for half of the run, then all; the default with exact)",
         on_resume="fixed",
     )
     grow_output: str = _option(
@@ -321,6 +328,7 @@ class Config:
             w_relax=(1.8 if exact else 1.0) if self.w_relax is None else self.w_relax,
             z_relax=(1.5 if exact else 1.0) if self.z_relax is None else self.z_relax,
             init_output=("regression" if exact else "random") if self.init_output is None else self.init_output,
+            fit_output=("on" if exact else "off") if self.fit_output is None else self.fit_output,
             ridge=(0.1 if exact else 0.0) if self.ridge is None else self.ridge,
             ridge_epochs=max(1, 3 * self.epochs // 5) if self.ridge_epochs is None else self.ridge_epochs,
             grow=grown_by_default if self.grow is None else self.grow,

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pdadmm.errors import UserError
 
 AUTO_START = 2  # hidden layers at first
-AUTO_SHARE = 0.3  # of the run, after which the others join
+AUTO_SHARE = 0.5  # of the run, after which the others join
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,13 +43,19 @@ class Network:
     def forward(self, x: Tensor) -> Tensor:
         """The outputs z_L for these samples, a few thousand at a time."""
         out = torch.empty(len(x), len(self.biases[-1]), dtype=x.dtype, device=x.device)
+        for rows, h in self.features(x):
+            linear(h, self.weights[-1], self.biases[-1], out[rows])
+        return out
+
+    def features(self, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """What the hidden layers give to the output layer for these samples, a few thousand rows at a time."""
         for start in range(0, len(x), FORWARD_ROWS):
-            h = x[start : start + FORWARD_ROWS]
+            rows = slice(start, min(start + FORWARD_ROWS, len(x)))
+            h = x[rows]
             for W, b, f in zip(self.weights[:-1], self.biases[:-1], self.activations.each, strict=True):
                 a = linear(h, W, b, h.new_empty(len(h), len(b)))
                 h = f.forward(a, a)
-            linear(h, self.weights[-1], self.biases[-1], out[start : start + FORWARD_ROWS])
-        return out
+            yield rows, h
 
 
 def initial_layer(

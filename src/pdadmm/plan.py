@@ -2,9 +2,9 @@
 
 The three arrays a layer (p, z, q; a as well for the solvers that carry it) dominate; dlADMM has z, q and a, and the
 gradient methods hold what a layer gives out for as many samples as they pass backward at once. The rest is the data,
-the weights with the sums that the W-step needs, the tiles and scratch that layers share, the copy of the arrays that a
-checkpoint is written from, and the program itself. With storage on the disk, all that has a row for each sample is in
-files; only what is left counts as memory.
+what the output layer is fitted to, the weights with the sums that the W-step needs, the tiles and scratch that layers
+share, the copy of the arrays that a checkpoint is written from, and the program itself. With storage on the disk, all
+that has a row for each sample is in files; only what is left counts as memory.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     is_disk, processes = config.storage == "disk", config.workers * config.shards
     array_width, scratch_width = _sample_widths(config, widths)
     arrays, scratch = item * samples * array_width, item * samples * config.workers * scratch_width
+    scratch += item * samples * _fitted_width(config)
     wires = samples * _wire_bytes(config, shape, item)
     scaled = item * rows * features
     read = _bytes_read(config, shape, data) * config.shards * min(2, config.workers)
@@ -136,6 +137,7 @@ def worker_memory(config: Config, shape: Shape, placement: Placement) -> list[in
         for layer in stage:
             n_in, n_out, is_output = widths[layer], widths[layer + 1], layer == len(widths) - 2
             numbers += n_in + n_out + (0 if is_output else n_out) + (n_out if carried else 0)
+            numbers += _fitted_width(config) if is_output else 0
         if stage[0] > 0:
             wired += 2 * widths[stage[0]] if config.messages != "exact" else widths[stage[0]]
         if stage[-1] < len(widths) - 2:
@@ -166,6 +168,11 @@ def _sample_widths(config: Config, widths: tuple[int, ...]) -> tuple[int, int]:
     scratch = max(solver.scratch_width(*layer) for layer in pairwise(widths))
     # p but of the first layer, whose p is the data; z; q but of the output layer; perhaps a.
     return 3 * hidden + outputs + (hidden + outputs if solver.carries_a else 0), scratch
+
+
+def _fitted_width(config: Config) -> int:
+    """Numbers for each sample that the output layer is fitted to, where that is done."""
+    return config.hidden[-1] if config.fit_output == "on" else 0
 
 
 def _wire_bytes(config: Config, shape: Shape, item: int) -> int:

@@ -22,12 +22,13 @@ from pdadmm.checkpoint.manifest import Manifest
 from pdadmm.checkpoint.restore import SavedRun, Source, find_newest
 from pdadmm.config import LEARNING_RATES, Config, to_toml
 from pdadmm.data import Dataset, Part, Preprocessor, balanced_weights, check_dataset
+from pdadmm.engine.output import with_fitted_output
 from pdadmm.engine.problem import Problem, Samples
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, UserError
 from pdadmm.machine import check_device, default_threads
 from pdadmm.math.activations import Activations, get_activations
-from pdadmm.math.losses import is_regression
+from pdadmm.math.losses import get_loss, is_regression
 from pdadmm.math.tiles import Tiling
 from pdadmm.method import Ground, Method, saved_network
 from pdadmm.model import load_model
@@ -36,7 +37,7 @@ from pdadmm.observer import Observer
 from pdadmm.plan import Shape, check_room, place, plan_memory
 from pdadmm.rivals.dladmm import DlAdmm
 from pdadmm.rivals.gradient import GradientDescent
-from pdadmm.session import Session
+from pdadmm.session import Session, final_ridge
 from pdadmm.storage import Storage
 from pdadmm.version import __version__
 
@@ -180,11 +181,20 @@ class _Past:
             if not change.startswith("method was"):
                 note(change)
         before_it = saved_network(self.ground, saved)  # it may still have been growing
-        start = deepen(before_it, self.config.hidden, self.ground.activations)
+        start = deepen(self._as_evaluated(before_it, saved), self.config.hidden, self.ground.activations)
         session = METHODS[method].begin(self.ground, start, epoch)
         kept = f"{method} takes over from {before} after epoch {epoch}; weights and history are kept"
         note(f"{kept}; {session.begins_anew}")
         return session, before
+
+    def _as_evaluated(self, network: Network, saved: SavedRun) -> Network:
+        """The network that its last row speaks of: the checkpoint has the output layer of the iteration."""
+        before, problem = Config.from_mapping(saved.manifest.config), self.ground.problem
+        if before.fit_output != "on":
+            return network
+        assert before.ridge is not None
+        ridge = final_ridge(before.ridge, before.ridge_final, problem.num_samples)
+        return with_fitted_output(network, get_loss(before), problem, ridge)
 
 
 def _check_progress(saved: Manifest, output: int) -> None:

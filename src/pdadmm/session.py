@@ -23,10 +23,16 @@ from pdadmm.math.losses import is_regression
 from pdadmm.method import Ground
 from pdadmm.network import Network
 
-RIDGE_PER_SAMPLE = 5.0  # the last ridge times the number of samples: the more samples, the less to guard against
+RIDGE_PER_SAMPLE = 25.0  # the last ridge times the number of samples: the more samples, the less to guard against
+MOST_FINAL_RIDGE = 0.005  # the last ridge of a few samples
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
 
 DIVERGENCE_ADVICE = "scale the features (--scaling standard), raise --damping or --rho, or use --dtype float64"
+
+
+def final_ridge(first: float, final: float | None, num_samples: int) -> float:
+    """The ridge that a run ends with: as it is told, else by the number of samples; it never rises."""
+    return min(first, min(MOST_FINAL_RIDGE, RIDGE_PER_SAMPLE / num_samples) if final is None else final)
 
 
 @dataclass
@@ -94,6 +100,8 @@ class Session:
     def network(self) -> Network:
         """The whole network, on every process, once nothing is under way."""
         self.engine.finish()
+        if self.config.fit_output == "on":
+            self.engine.fit_output(self._final_ridge)
         return self.engine.network()
 
     @property
@@ -178,6 +186,8 @@ class Session:
         config, epoch = self.config, row["epoch"]
         if last or epoch % config.evaluate_every == 0:
             metric = "r2" if is_regression(config) else "accuracy"
+            if config.fit_output == "on":
+                row["seconds"] += self.engine.fit_output(self._final_ridge)
             row[f"train_{metric}"] = self.engine.score(self.problem.train, self.problem.num_samples)
             if self.problem.test is not None:
                 row[f"test_{metric}"] = self.engine.score(self.problem.test, self.num_test)
@@ -186,15 +196,18 @@ class Session:
 
     def ridge(self, epoch: int) -> float:
         """lambda of an epoch: geometric from its first to its last value."""
-        first, final, epochs = self.config.ridge, self.config.ridge_final, self.config.ridge_epochs
+        first, final, epochs = self.config.ridge, self._final_ridge, self.config.ridge_epochs
         assert first is not None
         assert epochs is not None
-        if final is None:
-            final = min(first, RIDGE_PER_SAMPLE / self.problem.num_samples)
         progress = min(1.0, (epoch - 1) / max(1, epochs - 1))
         if first == 0 or final == 0:
             return first * (1 - progress)
         return float(first * (final / first) ** progress)
+
+    @property
+    def _final_ridge(self) -> float:
+        assert self.config.ridge is not None
+        return final_ridge(self.config.ridge, self.config.ridge_final, self.problem.num_samples)
 
     def _check_converged(self, reports: list[LayerReport]) -> None:
         """Whether residual and change of q are below the tolerance, relative to q."""

@@ -31,7 +31,7 @@ from pdadmm.machine import available_memory, format_bytes
 from pdadmm.math.activations import activation_names
 from pdadmm.patience import Patience
 from pdadmm.rundir import MODEL_FILE
-from pdadmm.session import RIDGE_PER_SAMPLE
+from pdadmm.session import final_ridge
 
 _ALIASES: dict[str, str] = {"logistic": "sigmoid"}
 _SEEDS = 2**31 - 1
@@ -177,7 +177,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         ridge, ridge_final = self.ridge, self.ridge_final
         if start is not None:  # what was learned is not to be forgotten under the first ridge of a new run
             first = (0.1 if self.solver == "exact" else 0.0) if ridge is None else ridge
-            ridge = ridge_final = min(first, RIDGE_PER_SAMPLE / samples if ridge_final is None else ridge_final)
+            ridge = ridge_final = final_ridge(first, ridge_final, samples)
         return Config(
             hidden=hidden,
             activation=self._activation_here(),

@@ -36,6 +36,7 @@ class Loss(ABC):
 
     name: ClassVar[str]
     real_valued: ClassVar[bool] = True  # y holds numbers of the shape of z; else class indices
+    curvature: ClassVar[float] = 1.0  # a bound of the second derivative of R of a sample of weight 1, in any direction
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -96,6 +97,7 @@ class CrossEntropy(Loss):
 
     name = "cross_entropy"
     real_valued = False
+    curvature = 0.5
 
     def __init__(self, solver: str = "newton", tolerance: float = 1e-4, max_steps: int = 50) -> None:
         self._solver = solver
