@@ -8,8 +8,10 @@ import torch
 from pdadmm import growth
 from pdadmm.config import Config
 from pdadmm.engine.core import Engine
+from pdadmm.engine.problem import method_weights
 from pdadmm.errors import UserError
 from pdadmm.math.activations import Activations, activation_names, get_activation, get_activations
+from pdadmm.math.lagrangian import TOLERANCE, certain_drop, objective
 from pdadmm.network import Network, deepen
 from problems import ALL_SOLVERS, make_problem, solver_id
 
@@ -93,6 +95,35 @@ def test_growing_keeps_the_function(options: dict[str, str], activation: str) ->
         state = block.state
         if state.a is not None:
             torch.testing.assert_close(state.a, state.p @ state.W.T + state.b)
+
+
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_the_ridge_pulls_a_layer_that_joined_to_the_identity(options: dict[str, str]) -> None:
+    config = Config(**options, hidden=(9, 9, 9), dtype="float64").resolved()  # type: ignore[arg-type]
+    problem, ridge = make_problem(config), 3.0
+    weights = method_weights(config)
+    engine = Engine(config, problem, (0,))
+    engine.build()
+    engine.begin_stage(ridge)
+    engine.iterate(ridge)
+    engine.grow((0, 1, 2))
+    reports = engine.begin_stage(ridge)
+    assert [report.ridge > 0 for report in reports] == [True, False, False, True]
+    assert [block.state.is_inserted for block in engine.blocks] == [False, True, True, False]
+    joined, after = engine.blocks[1], engine.blocks[2]
+    message, p_after = engine.blocks[0].message, after.p_tile
+    assert joined.stationarity(message, p_after, 0.0) == joined.stationarity(message, p_after, 100.0)
+    before = objective(reports, weights)
+    for _ in range(10):
+        reports = engine.iterate(ridge)
+        now = objective(reports, weights)
+        assert before - now >= certain_drop(reports, weights) - TOLERANCE * (1 + abs(now))
+        before = now
+    if config.solver == "exact":
+        for _ in range(60):  # W goes past its minimiser and comes back
+            engine.iterate(1e9)
+        assert torch.allclose(joined.state.W, torch.eye(9, dtype=torch.float64), atol=1e-4)
+        assert torch.allclose(engine.blocks[0].state.W, torch.zeros(9, 7, dtype=torch.float64), atol=1e-4)
 
 
 def test_a_fresh_output_layer_is_drawn_anew() -> None:

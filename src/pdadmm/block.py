@@ -234,6 +234,8 @@ class Block:
             for one in (total, by_W, by_b):
                 one.close_chunk()
         G = by_W.take().mul_(nu).add_(s.W, alpha=self._kept(ridge))
+        if s.is_inserted:
+            G.diagonal().sub_(nu * s.gram_scale * ridge)
         return float(total.take() + sum_of_squares(G) + sum_of_squares(by_b.take()[None] * nu))
 
     def message(self, rows: slice, out: Tensor) -> Tensor:
@@ -273,8 +275,14 @@ class Block:
     def _report(self, sums: Tensor, ridge: float) -> LayerReport:
         measured = dict(zip(MEASURED, sums.tolist(), strict=True))
         measured["coupling"] *= self._weights.nu  # <u, p - q>, of which <u/nu, p - q> was measured
-        square = float(sum_of_squares(self.state.W))
-        ridge_term = self._weights.nu * self.state.gram_scale * ridge / 2 * square
+        W = self.state.W
+        square = float(sum_of_squares(W))
+        pulled = (
+            float(sum_of_squares(W - torch.eye(len(W), dtype=W.dtype, device=W.device)))
+            if self.state.is_inserted
+            else square
+        )
+        ridge_term = self._weights.nu * self.state.gram_scale * ridge / 2 * pulled
         return dataclasses.replace(self._certain, ridge=ridge_term, l2=self._weights.l2 / 2 * square, **measured)
 
 

@@ -186,7 +186,7 @@ class Layers:
                 p = self.array(self.widths[layer + 1])
                 self._world.receive(p, there)
             W, b = identity_layer(p.shape[1], p)
-            state = LayerState(W, b, p, self._copy(p), self.array(len(b)), None, is_input=False)
+            state = LayerState(W, b, p, self._copy(p), self.array(len(b)), None, is_input=False, is_inserted=True)
             assert state.q is not None
             self._fill_activation(layer, state.z, state.q)
             state.a = self._copy(p) if self._solver.carries_a else None
@@ -215,6 +215,8 @@ class Layers:
                 del tensors["p"]
             saved[layer] = {name: tensor for name, tensor in tensors.items() if tensor is not None}
             saved[layer]["gram_scale"] = torch.tensor(s.gram_scale, dtype=torch.float64)
+            if s.is_inserted:
+                saved[layer]["inserted"] = torch.ones((), dtype=torch.float64)
         return saved
 
     def restore(self, saved: SavedLayers, fresh_outputs: int) -> None:
@@ -238,6 +240,7 @@ class Layers:
                 found.get("q"),
                 found.get("a"),
                 is_input=is_input,
+                is_inserted=saved.extra(layer, "inserted") is not None,
                 gram_scale=float(found["gram_scale"]),
             )
             self._add(layer, state)

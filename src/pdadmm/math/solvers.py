@@ -151,7 +151,10 @@ class Exact:
         return self._W_step(s, ridge, self._weights.damping, self._weights.W_relax, ws)
 
     def _W_step(self, s: LayerState, ridge: float, delta: float, relax: float, ws: Workspace) -> WeightStep:
-        """W towards (C_zp + s delta W_old)(C_pp + s (delta + lambda))⁻¹, of centred sums; b = mean(z) - W mean(p)."""
+        """W towards (C_zp + s delta W_old)(C_pp + s (delta + lambda))⁻¹, of centred sums; b = mean(z) - W mean(p).
+
+        In a layer that joined as the identity, s lambda I is added to what is divided.
+        """
         nu, l2 = self._weights.nu, self._weights.l2
         count = ws.tiling.num_samples
         cross, z_sum, *of_p = self._take(s, ws)
@@ -162,6 +165,8 @@ class Exact:
         else:
             gram, p_mean = self._data_gram(s, ws)
         cross.addr_(z_mean, p_mean, alpha=-count)
+        if s.is_inserted:
+            cross.diagonal().add_(s.gram_scale * ridge)
         step = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, s.gram_scale * ridge + l2 / nu, relax)
         b = z_mean - step.W @ p_mean
         # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|², of which the step knows the first part
@@ -249,6 +254,8 @@ class Linearized:
         kept = nu * s.gram_scale * ridge + l2
         e_mean, p_mean = ws.sum(f"z{s.lane}", n_out).take() / count, ws.sum(f"p{s.lane}", n_in).take() / count
         G = ws.sum(f"cross{s.lane}", n_out, n_in).take().mul_(nu).add_(s.W, alpha=kept)
+        if s.is_inserted:
+            G.diagonal().sub_(nu * s.gram_scale * ridge)
         G_square = G.square().sum(1)
         theta = self._theta(G_square, self._product_pG(s, G, ws), kept)
         db = (G @ p_mean).div_(theta).sub_(e_mean)

@@ -35,6 +35,8 @@ class LayerState:
     q: Tensor | None
     a: Tensor | None
     is_input: bool
+    is_inserted: bool = False
+    """It joined as the identity when the network grew; the ridge pulls it there and not to zero."""
     gram_scale: float = 1.0
     """s: mean diagonal of the centred pᵀp when the growth stage began; the unit of damping and ridge."""
     as_sent: AsSent | None = None
