@@ -1,7 +1,7 @@
 """How long until the published accuracy, against full-batch Adam on the same cores?
 
 On each of the paper's data sets, 9 × 500, ours and Adam train in turn until the test accuracy is what the paper's own
-method had after 95 epochs; only the iterations are timed, not the evaluations between them.
+method had after 95 epochs; timed are the iterations and the fits of our output layer, not the evaluations.
 """
 
 from __future__ import annotations
