@@ -154,10 +154,10 @@ def test_an_engine_fits_what_its_network_gives_out() -> None:
     engine.begin_stage(0.1)
     for _ in range(3):
         engine.iterate(0.1)
-    plain, before = engine.network(), engine.score(problem.train, 600)
-    seconds = engine.fit_output(RIDGE)
+    plain, before = engine.network(), engine.evaluation.score(problem.train, 600)
+    seconds = engine.evaluation.fit_output(RIDGE)
     assert seconds > 0
-    assert engine.fit_output(RIDGE) == 0  # it is there already
+    assert engine.evaluation.fit_output(RIDGE) == 0  # it is there already
     network = engine.network()
     assert all(torch.equal(one, other) for one, other in zip(network.weights[:-1], plain.weights[:-1], strict=True))
     loss = get_loss(config)
@@ -166,7 +166,7 @@ def test_an_engine_fits_what_its_network_gives_out() -> None:
     assert problem.train.x is not None
     assert problem.train.y is not None
     accuracy = float((network.forward(problem.train.x).argmax(1) == problem.train.y).double().mean())
-    assert engine.score(problem.train, 600) == accuracy
+    assert engine.evaluation.score(problem.train, 600) == accuracy
     engine.iterate(0.1)
     assert torch.equal(engine.network().weights[-1], engine.blocks[-1].state.W)  # a new iteration, a new fit
     assert before != accuracy

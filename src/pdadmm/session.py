@@ -101,7 +101,7 @@ class Session:
         """The whole network, on every process, once nothing is under way."""
         self.engine.finish()
         if self.config.fit_output == "on":
-            self.engine.fit_output(self._final_ridge)
+            self.engine.evaluation.fit_output(self._final_ridge)
         return self.engine.network()
 
     @property
@@ -187,10 +187,10 @@ class Session:
         if last or epoch % config.evaluate_every == 0:
             metric = "r2" if is_regression(config) else "accuracy"
             if config.fit_output == "on":
-                row["seconds"] += self.engine.fit_output(self._final_ridge)
-            row[f"train_{metric}"] = self.engine.score(self.problem.train, self.problem.num_samples)
+                row["seconds"] += self.engine.evaluation.fit_output(self._final_ridge)
+            row[f"train_{metric}"] = self.engine.evaluation.score(self.problem.train, self.problem.num_samples)
             if self.problem.test is not None:
-                row[f"test_{metric}"] = self.engine.score(self.problem.test, self.num_test)
+                row[f"test_{metric}"] = self.engine.evaluation.score(self.problem.test, self.num_test)
         if config.stationarity_every and (last or epoch % config.stationarity_every == 0):
             row["stationarity"] = self.engine.stationarity(row["ridge"])
 

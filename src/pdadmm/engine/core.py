@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,19 +25,17 @@ from pdadmm.block import Block
 from pdadmm.config import Config
 from pdadmm.engine.batches import Batches
 from pdadmm.engine.codec import get_codec
+from pdadmm.engine.evaluation import Evaluation
 from pdadmm.engine.layers import Layers, SavedLayers
-from pdadmm.engine.output import fit_output
 from pdadmm.engine.placement import Placement, from_counts
-from pdadmm.engine.problem import Problem, Samples, method_weights
+from pdadmm.engine.problem import Problem, method_weights
 from pdadmm.engine.schedule import Schedule, Step, make_schedules
-from pdadmm.engine.score import Scorer
 from pdadmm.engine.world import Inbox, LocalWorld, Outbox, World
 from pdadmm.errors import DamageError
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.state import LayerState, TileSource
-from pdadmm.math.subproblems import linear
 from pdadmm.math.tiles import Tiling
-from pdadmm.network import FORWARD_ROWS, Network
+from pdadmm.network import Network
 
 VARIABLES = ("p", "W", "b", "z", "q")
 _REPORT_FIELDS = tuple(field.name for field in dataclasses.fields(LayerReport))
@@ -103,8 +101,7 @@ class Engine:
         self._usage = torch.zeros(5, dtype=torch.float64)
         self._spent = torch.zeros(5, dtype=torch.float64)
         self._regresses = False
-        self._h: Tensor | None = None
-        self._fitted: tuple[Tensor, ...] | None = None
+        self.evaluation = Evaluation(config, problem, self._layers, self._world)
         self._batches: Batches | None = None
         if config.batches > 1:
             weights = method_weights(config)
@@ -194,7 +191,7 @@ class Engine:
 
     def iterate(self, ridge: float) -> list[LayerReport]:
         """One iteration; the reports of all layers, in order, are the same on every process."""
-        self._fitted = None
+        self.evaluation.forget()
         before, began = dataclasses.replace(self._world.traffic), time.perf_counter()
         reports = self._iterate(ridge)
         after = self._world.traffic
@@ -252,40 +249,6 @@ class Engine:
             squares[layer] = block.stationarity(self._message_to(layer), self._p_after(layer), ridge)
         return math.sqrt(math.fsum(self._world.sum_over_stages(squares).tolist()))
 
-    def fit_output(self, ridge: float) -> float:
-        """Fit the output layer that `score` and `network` take until the next iteration (`pdadmm.engine.output`).
-
-        Returns the seconds of it, but for the forward pass, which `score` would make in any case and now need not.
-        """
-        if self._fitted is not None:
-            return 0.0
-        seconds, problem = torch.zeros(1, dtype=torch.float64), self._problem
-        output, self._fitted = self._layers.blocks.get(self._layers.output), ()
-        if output is not None and self._h is None:
-            self._h = self._layers.array(output.state.W.shape[1])
-        for rows, h in self._forward(problem.train, problem.num_samples):
-            assert self._h is not None
-            self._h[rows] = h
-        if output is not None:
-            assert self._h is not None
-            began = time.perf_counter()
-            self._fitted = fit_output(
-                self._layers.loss, problem, output.state.W, output.state.b, self._h, ridge, self._ws
-            )
-            seconds += time.perf_counter() - began
-        return float(self._world.sum_over_stages(self._world.sum_over_shards(seconds))) / self._world.num_shards
-
-    def score(self, samples: Samples, num_samples: int) -> float:
-        """Accuracy or R² of the network, evaluated as a pipeline through the stages."""
-        scorer = Scorer(self._layers.loss.real_valued, self._problem.num_outputs)
-        is_there = self._fitted is not None and samples is self._problem.train  # `fit_output` has been there
-        found = self._kept_forward(num_samples) if is_there else self._forward(samples, num_samples)
-        for rows, h in found:
-            assert samples.y is not None
-            W, b = self._output_layer()
-            scorer.add(linear(h, W, b, h.new_empty(len(h), len(b))), samples.y[rows])
-        return scorer.result(self._world.sum_over_stages(self._world.sum_over_shards(scorer.sums)), num_samples)
-
     def network(self) -> Network:
         """The whole network, on every process; its tensors are replaced, not changed, by later iterations."""
         layers = self._layers
@@ -296,7 +259,7 @@ class Engine:
             if layer not in layers.blocks:
                 W, b = layers.new(n_out, n_in), layers.new(n_out)
             elif layer == layers.output:
-                W, b = self._output_layer()
+                W, b = self.evaluation.output_layer()
             else:
                 W, b = layers.blocks[layer].state.W, layers.blocks[layer].state.b
             weights.append(self._world.broadcast(W, owner))
@@ -471,47 +434,3 @@ class Engine:
 
         s.as_sent = as_sent
         return wire
-
-    def _output_layer(self) -> tuple[Tensor, Tensor]:
-        """W and b of the output layer that is evaluated, where it is on this stage."""
-        if self._fitted:
-            W, b = self._fitted
-            return W, b
-        state = self._layers.blocks[self._layers.output].state
-        return state.W, state.b
-
-    def _forward(self, samples: Samples, num_samples: int) -> Iterator[tuple[slice, Tensor]]:
-        """Samples through the hidden layers, stage by stage; where the output layer is, what it takes in is given."""
-        for rows in self._forward_rows(num_samples) if self.own_layers else ():
-            h = self._forward_tile(samples, rows)
-            if self._layers.output in self._layers.blocks:
-                yield rows, h
-
-    def _kept_forward(self, num_samples: int) -> Iterator[tuple[slice, Tensor]]:
-        """The same of the training samples, as `fit_output` has kept it."""
-        if self._fitted:
-            assert self._h is not None
-            for rows in self._forward_rows(num_samples):
-                yield rows, self._h[rows]
-
-    def _forward_rows(self, num_samples: int) -> Iterator[slice]:
-        width = max(self._config.hidden)
-        return Tiling(num_samples, FORWARD_ROWS, self._world.shard, self._world.num_shards, width).tiles()
-
-    def _forward_tile(self, samples: Samples, rows: slice) -> Tensor:
-        """These rows through this stage's hidden layers, from the stage before and to the stage after."""
-        layers, own = self._layers, self.own_layers
-        before, after = layers.before(own[0]), layers.after(own[-1])
-        if before is None:
-            assert samples.x is not None
-            h = samples.x[rows]
-        else:
-            h = layers.new(rows.stop - rows.start, layers.widths[before + 1])
-            self._world.receive(h, self.placement.owner(before))
-        for layer in (layer for layer in own if layer != layers.output):
-            s = layers.blocks[layer].state
-            h = linear(h, s.W, s.b, h.new_empty(len(h), len(s.b)))
-            h = layers.activations[layer].forward(h, h)
-        if after is not None:
-            self._world.send(h, self.placement.owner(after))
-        return h
