@@ -314,6 +314,7 @@ KEPT = {
     "ridge": "0.05",
     "ridge_final": "0.0005",
     "ridge_epochs": "9",
+    "ridge_samples": "10",
     "l2": "0.1",
     "init": "paper",
     "output_solver": "fista",

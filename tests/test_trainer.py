@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -61,6 +62,27 @@ def test_the_objective_only_falls_within_a_stage_where_the_theory_holds() -> Non
         assert after["certified"]
         assert "grown" in after or after["objective"] <= before["objective"]
         assert after["ridge"] < before["ridge"]
+
+
+@pytest.mark.parametrize(
+    ("ridge_samples", "last_fall"),
+    [(None, 21), (240, 21), (120, 11), (1, 5)],  # never more than five times as fast
+)
+def test_the_ridge_falls_sooner_with_many_samples(ridge_samples: int | None, last_fall: int) -> None:
+    schedule = Config(ridge=0.1, ridge_final=0.001, ridge_epochs=21, ridge_samples=ridge_samples)
+    config = dataclasses.replace(schedule, hidden=(8,), epochs=31, dtype="float64")
+    rows = pdadmm.train(config, blobs(), quiet()).history  # on 240 samples
+    assert all(row["certified"] for row in rows)
+    assert rows[0]["ridge"] == 0.1
+    assert [row["ridge"] <= 0.001 for row in rows] == [row["epoch"] >= last_fall for row in rows]
+
+
+def test_epochs_of_the_ridge_that_are_given_hold_for_any_number_of_samples() -> None:
+    assert Config().resolved().ridge_samples == 25_000
+    given = Config(ridge_epochs=40).resolved()
+    assert (given.ridge_epochs, given.ridge_samples) == (40, None)
+    again = Config.from_mapping(Config(epochs=95).resolved().to_mapping()).resolved()  # as config.toml has it
+    assert (again.ridge_epochs, again.ridge_samples) == (57, 25_000)
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber"])

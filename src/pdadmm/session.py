@@ -25,6 +25,7 @@ from pdadmm.network import Network
 
 RIDGE_PER_SAMPLE = 25.0  # the last ridge times the number of samples: the more samples, the less to guard against
 MOST_FINAL_RIDGE = 0.005  # the last ridge of a few samples
+MOST_PACE = 5.0  # by how much the ridge falls faster with any number of samples: the most that was tried
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
 
 DIVERGENCE_ADVICE = "scale the features (--scaling standard), raise --damping or --rho, or use --dtype float64"
@@ -195,14 +196,19 @@ class Session:
             row["stationarity"] = self.engine.stationarity(row["ridge"])
 
     def ridge(self, epoch: int) -> float:
-        """lambda of an epoch: geometric from its first to its last value."""
+        """lambda of an epoch: geometric from its first to its last value, sooner with many samples."""
         first, final, epochs = self.config.ridge, self._final_ridge, self.config.ridge_epochs
         assert first is not None
         assert epochs is not None
-        progress = min(1.0, (epoch - 1) / max(1, epochs - 1))
+        progress = min(1.0, self._ridge_pace * (epoch - 1) / max(1, epochs - 1))
         if first == 0 or final == 0:
             return first * (1 - progress)
         return float(first * (final / first) ** progress)
+
+    @property
+    def _ridge_pace(self) -> float:
+        many = self.config.ridge_samples
+        return min(MOST_PACE, max(1.0, self.problem.num_samples / many)) if many else 1.0
 
     @property
     def _final_ridge(self) -> float:
