@@ -56,7 +56,14 @@ SOME = ["exact-relu", "one-step-hardtanh", "backtracking-relu"]
 
 
 @pytest.mark.parametrize(
-    ("workers", "shards", "cases"), [(2, 1, CASES), (3, 1, CASES), (7, 1, SOME), (1, 2, CASES), (1, 4, SOME)]
+    ("workers", "shards", "cases"),
+    [
+        (2, 1, CASES),
+        (3, 1, CASES),
+        (7, 1, SOME),
+        (1, 2, CASES),
+        pytest.param(1, 4, SOME, marks=pytest.mark.slow),  # four processes of two cores; two shards have the same code
+    ],
 )
 def test_workers_and_shards_give_the_bits_of_one_process(
     workers: int, shards: int, cases: list[str], serial: Path, tmp_path: Path
@@ -76,6 +83,7 @@ def test_workers_and_shards_give_the_bits_of_one_process(
     assert_gone(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_three_shards_agree_within_rounding(serial: Path, tmp_path: Path) -> None:
     run_distributed(1, 3, tmp_path, SOME)
     for case in SOME:
@@ -201,6 +209,7 @@ def test_another_version_on_one_rank_is_named(tmp_path: Path) -> None:
     assert f"version is '99.0' on rank 1, '{pdadmm.__version__}' on rank 0" in ends[0][1]
 
 
+@pytest.mark.slow
 def test_the_report_names_the_worker_that_computed_longest(tmp_path: Path) -> None:
     """The line follows from the times in the table, whatever those are on a busy machine."""
     out = train(tmp_path / "run", "--workers", "3", "--placement", "1,5,1", "--grow", "off", json_output=False).stdout
