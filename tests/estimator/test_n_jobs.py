@@ -97,9 +97,11 @@ def test_what_a_worker_ends_of_is_raised_here() -> None:
 
 
 ENDLESS = """
-import sys
+import signal, sys
 from sklearn.datasets import load_iris
 from pdadmm import PdADMMClassifier
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
 X, y = load_iris(return_X_y=True)
 PdADMMClassifier((12, 12), max_iter=10**6, tol=0, n_iter_no_change=10**6, n_jobs=2, verbose=True).fit(X, y)
 """
