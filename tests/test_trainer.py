@@ -16,6 +16,7 @@ from pdadmm import Config, Dataset, Observer, Part
 from pdadmm.errors import DivergenceError, PdadmmWarning, UserError
 from pdadmm.history import KEYS, Row
 from pdadmm.model import score
+from pdadmm.session import final_ridge
 
 
 def quiet(rows: list[Row] | None = None, stop_after: int = 10**9) -> Observer:
@@ -75,6 +76,27 @@ def test_the_ridge_falls_sooner_with_many_samples(ridge_samples: int | None, las
     assert all(row["certified"] for row in rows)
     assert rows[0]["ridge"] == 0.1
     assert [row["ridge"] <= 0.001 for row in rows] == [row["epoch"] >= last_fall for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("samples", "features", "expected"),
+    [
+        (55_000, 196, 25 / 55_000),
+        (10_000, 768, 25 / 10_000),  # more features than 196 change nothing
+        (20_000, 49, 6.25 / 20_000),  # a quarter of them
+        (100, 49, 0.005),  # never more than this
+    ],
+)
+def test_the_last_ridge_is_by_the_shape_of_the_data(samples: int, features: int, expected: float) -> None:
+    assert final_ridge(0.1, None, samples, features) == pytest.approx(expected)
+    assert final_ridge(0.1, 0.03, samples, features) == 0.03  # as it is told
+    assert final_ridge(1e-6, None, samples, features) == 1e-6  # it never rises
+
+
+def test_a_run_ends_with_the_ridge_of_its_data() -> None:
+    data = blobs()
+    last = pdadmm.train(Config(hidden=(8,), epochs=5), data, quiet()).history[-1]
+    assert last["ridge"] == final_ridge(0.1, None, *data.train.X.shape)
 
 
 def test_epochs_of_the_ridge_that_are_given_hold_for_any_number_of_samples() -> None:

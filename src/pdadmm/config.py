@@ -121,7 +121,10 @@ class Config:
         None, "method", "ridge on W at the start, in the same unit (default: 0.1 with exact, else 0)"
     )
     ridge_final: float | None = _option(
-        None, "method", "ridge at the end; it falls geometrically (default: 25 by the number of samples, at most 0.005)"
+        None,
+        "method",
+        "ridge at the end; it falls geometrically (default: 25 by the number of samples, with fewer than 196 features "
+        "less in proportion, at most 0.005)",
     )
     ridge_epochs: int | None = _option(
         None, "method", "epochs over which the ridge falls (default: three fifths of all)"

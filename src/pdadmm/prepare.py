@@ -193,7 +193,7 @@ class _Past:
         if before.fit_output != "on":
             return network
         assert before.ridge is not None
-        ridge = final_ridge(before.ridge, before.ridge_final, problem.num_samples)
+        ridge = final_ridge(before.ridge, before.ridge_final, problem.num_samples, problem.num_features)
         return with_fitted_output(network, get_loss(before), problem, ridge)
 
 

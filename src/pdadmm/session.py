@@ -24,6 +24,7 @@ from pdadmm.method import Ground
 from pdadmm.network import Network
 
 RIDGE_PER_SAMPLE = 25.0  # the last ridge times the number of samples: the more samples, the less to guard against
+MANY_FEATURES = 196  # with fewer the last ridge is lower in proportion; docs/tuning.md has the figures
 MOST_FINAL_RIDGE = 0.005  # the last ridge of a few samples
 MOST_PACE = 5.0  # by how much the ridge falls faster with any number of samples: the most that was tried
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
@@ -31,9 +32,12 @@ FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is o
 DIVERGENCE_ADVICE = "scale the features (--scaling standard), raise --damping or --rho, or use --dtype float64"
 
 
-def final_ridge(first: float, final: float | None, num_samples: int) -> float:
-    """The ridge that a run ends with: as it is told, else by the number of samples; it never rises."""
-    return min(first, min(MOST_FINAL_RIDGE, RIDGE_PER_SAMPLE / num_samples) if final is None else final)
+def final_ridge(first: float, final: float | None, num_samples: int, num_features: int) -> float:
+    """The ridge that a run ends with: as it is told, else by the shape of the data; it never rises."""
+    if final is None:
+        share = min(1.0, num_features / MANY_FEATURES)
+        final = min(MOST_FINAL_RIDGE, RIDGE_PER_SAMPLE * share / num_samples)
+    return min(first, final)
 
 
 @dataclass
@@ -213,7 +217,8 @@ class Session:
     @property
     def _final_ridge(self) -> float:
         assert self.config.ridge is not None
-        return final_ridge(self.config.ridge, self.config.ridge_final, self.problem.num_samples)
+        problem = self.problem
+        return final_ridge(self.config.ridge, self.config.ridge_final, problem.num_samples, problem.num_features)
 
     def _check_converged(self, reports: list[LayerReport]) -> None:
         """Whether residual and change of q are below the tolerance, relative to q."""

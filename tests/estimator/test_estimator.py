@@ -60,7 +60,8 @@ def by_hand(estimator: Any, X: Any) -> Any:
 
 def test_defaults_are_those_of_the_configuration() -> None:
     params, config = PdADMMClassifier().get_params(), Config()
-    for name in ("solver", "rho", "nu", "nu_output", "damping", "ridge", "ridge_final", "batches", "grow", "dtype"):
+    own = ("solver", "rho", "nu", "nu_output", "z_relax", "damping", "ridge", "ridge_final", "batches", "grow", "dtype")
+    for name in own:
         assert params[name] == getattr(config, name)
     assert (params["max_iter"], params["alpha"], params["device"]) == (config.epochs, config.l2, config.device)
     shared = set(params) - {"class_weight"}
@@ -69,7 +70,7 @@ def test_defaults_are_those_of_the_configuration() -> None:
 
 def test_a_fit_is_the_librarys_run() -> None:
     X, y = IRIS
-    config = Config(hidden=(16, 16), epochs=20, seed=3, scaling="standard", z_relax=1.8)
+    config = Config(hidden=(16, 16), epochs=20, seed=3, scaling="standard")
     data = Dataset("iris", Part(X, y), None, tuple("abcd"))
     model = pdadmm.train(config, data, Observer(on_note=lambda note: None)).model
     found = classifier(random_state=3).fit(X, y)

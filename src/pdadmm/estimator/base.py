@@ -62,7 +62,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         "rho": [_at_least(0, closed="neither"), None],
         "nu": [_at_least(0, closed="neither"), None],
         "nu_output": [_at_least(0, closed="neither"), None],
-        "z_relax": [Interval(Real, 1, 2, closed="left")],
+        "z_relax": [Interval(Real, 1, 2, closed="left"), None],
         "damping": [_at_least(0)],
         "ridge": [_at_least(0), None],
         "ridge_final": [_at_least(0), None],
@@ -152,7 +152,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return Dataset(type(self).__name__, parts[0], Part(parts[1].X, parts[1].y), names)
 
     def _train(self, data: Dataset, start: Path | None, random: np.random.RandomState) -> Trained:
-        config = self._config(len(data.train.X), start, random)
+        config = self._config(data.train.X.shape, start, random)
         score = "test_accuracy" if self._loss == "cross_entropy" else "test_r2"
         key = score if self.early_stopping else "objective"
         patience = Patience(key, float(self.tol), int(self.n_iter_no_change), len(config.hidden))
@@ -169,7 +169,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             self._scores += [row[score] for row in trained.history]
         return trained
 
-    def _config(self, samples: int, start: Path | None, random: np.random.RandomState) -> Config:
+    def _config(self, shape: tuple[int, ...], start: Path | None, random: np.random.RandomState) -> Config:
         sizes = self.hidden_layer_sizes
         hidden = tuple(int(size) for size in sizes) if isinstance(sizes, Iterable) else (int(sizes),)
         cores = divide(self.n_jobs, len(hidden) + 1)
@@ -177,7 +177,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         ridge, ridge_final = self.ridge, self.ridge_final
         if start is not None:  # what was learned is not to be forgotten under the first ridge of a new run
             first = (0.1 if self.solver == "exact" else 0.0) if ridge is None else ridge
-            ridge = ridge_final = final_ridge(first, ridge_final, samples)
+            ridge = ridge_final = final_ridge(first, ridge_final, *shape)
         return Config(
             hidden=hidden,
             activation=self._activation_here(),
@@ -191,7 +191,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             rho=self.rho,
             nu=self.nu,
             nu_output=self.nu_output,
-            z_relax=float(self.z_relax),
+            z_relax=self.z_relax,
             damping=self.damping,
             ridge=ridge,
             ridge_final=ridge_final,

@@ -51,10 +51,8 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
         divides the worker's share of the cores.
     scaling : {"standard", "global", "minmax", "none"}, default "standard"
         How features are scaled inside; `coefs_` and `intercepts_` are for the features as they are given.
-    rho, nu, nu_output, damping, ridge, ridge_final, batches, grow : see `pdadmm.Config`
+    rho, nu, nu_output, z_relax, damping, ridge, ridge_final, batches, grow : see `pdadmm.Config`
         The method's own options, with the same defaults; None chooses well.
-    z_relax : float, default 1.8
-        How far z steps past its minimiser: more than `pdadmm.Config` has, because small data sets gain by it.
     class_weight : dict, "balanced" or None
         Weights of the classes in the loss.
     dtype : {"float32", "float64"}, default "float32"
@@ -102,7 +100,7 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
         rho: float | None = None,
         nu: float | None = None,
         nu_output: float | None = None,
-        z_relax: float = 1.8,
+        z_relax: float | None = None,
         damping: float = 0.03,
         ridge: float | None = None,
         ridge_final: float | None = None,

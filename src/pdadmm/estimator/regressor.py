@@ -65,7 +65,7 @@ class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scik
         rho: float | None = None,
         nu: float | None = None,
         nu_output: float | None = None,
-        z_relax: float = 1.8,
+        z_relax: float | None = None,
         damping: float = 0.03,
         ridge: float | None = None,
         ridge_final: float | None = None,
