@@ -15,7 +15,7 @@ import pdadmm as library
 from commands import Outcome, assert_refused, rows_of
 from pdadmm import Config, Dataset, Observer, Part
 from pdadmm.checkpoint.folder import Folder
-from pdadmm.config import LEARNING_RATES, METHODS, OPTIONS_OF, parse_names
+from pdadmm.config import LEARNING_RATES, METHODS, OPTIONS_OF
 from pdadmm.engine.world import LocalWorld
 from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import KEYS, Row
@@ -23,6 +23,7 @@ from pdadmm.math.activations import Activation, PiecewiseLinear, activation_name
 from pdadmm.math.losses import get_loss
 from pdadmm.method import Method
 from pdadmm.network import BACKWARD_ROWS, Network
+from pdadmm.notation import parse_names
 from pdadmm.observer import silent
 from pdadmm.plan import Shape, check_room, plan_memory
 from pdadmm.prepare import prepare

@@ -16,9 +16,10 @@ from pathlib import Path
 from benchmarks.common import Row, report
 
 from pdadmm.calibration import load_calibration
-from pdadmm.config import Config, format_hidden
+from pdadmm.config import Config
 from pdadmm.engine.timeline import Link
 from pdadmm.engine.typical import TYPICAL
+from pdadmm.notation import format_hidden
 from pdadmm.plan import Shape
 from pdadmm.simulate import TYPICAL_LINK, Machine, free_bandwidth, simulate
 from pdadmm.sweep import sweep_shards

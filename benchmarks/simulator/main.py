@@ -32,7 +32,8 @@ from benchmarks import hosts
 from benchmarks.common import report
 
 from pdadmm.calibration import Calibration, load_calibration
-from pdadmm.config import Config, parse_hidden
+from pdadmm.config import Config
+from pdadmm.notation import parse_hidden
 from pdadmm.plan import Shape
 from pdadmm.simulate import Machine, simulate
 

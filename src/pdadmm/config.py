@@ -8,10 +8,8 @@ makes that choice, so that what a run writes down is complete and can be run aga
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pdadmm.errors import UserError
+from pdadmm.notation import format_hidden, format_names, parse_hidden, parse_names
 
 SOLVERS = ("exact", "linearized", "backtracking")
 LEARNING_RATES = {"gd": 0.01, "adadelta": 1.0, "adagrad": 0.1, "adam": 0.001}
@@ -35,7 +34,6 @@ OPTIONS_OF: dict[str, tuple[str, ...]] = {
 }
 """The options that only these methods have; all others are everyone's."""
 MANY_SAMPLES = 25_000  # from here on the ridge of exact has less to guard against; docs/tuning.md has the figures
-MOST_LAYERS = 10_000  # beyond it a text such as 9999999x100 is a slip that would fill the memory before any check
 LARGEST_WEIGHT = 3e38
 MOST_THREADS = 1024  # a pool of many more brings the process down
 
@@ -247,6 +245,7 @@ class Config:
             if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise UserError(f"{field.name} must be UTF-8, as config.toml is; got {value!r}")
         self._check_numbers()
+        self._check_together()
         self._check_method()
 
     def _check_method(self) -> None:
@@ -287,11 +286,6 @@ class Config:
                 raise UserError(f"{name} must not be negative; got {getattr(self, name)}")
         if not 0 <= self.test_fraction < 1:
             raise UserError(f"test_fraction must be at least 0 and below 1; got {self.test_fraction}")
-        if self.batches > 1 and (self.solver != "exact" or self.workers * self.shards > 1):
-            raise UserError(
-                f"batches need the exact solver and one worker; got {self.solver}, workers {self.workers} and "
-                f"shards {self.shards}"
-            )
         for name in ("nu", "nu_output", "rho"):
             value = getattr(self, name)
             if value is not None and value > LARGEST_WEIGHT:
@@ -302,16 +296,24 @@ class Config:
             relax = getattr(self, name)
             if relax is not None and relax >= 2:
                 raise UserError(f"{name} must be below 2, where L_rho would no longer fall; got {relax}")
-        if self.products != "standard" and self.dtype != "float32":
-            raise UserError(f"products {self.products} needs dtype float32; got {self.dtype}")
-        if self.products == "onednn" and not self.device.startswith("cpu"):
-            raise UserError(f"products onednn needs device cpu; got {self.device}")
         if self.threads is not None and self.threads > MOST_THREADS:
             raise UserError(f"threads must be at most {MOST_THREADS}; got {self.threads}")
         if not self.hidden:
             raise UserError("hidden must have at least one layer; got none")
         if any(width < 1 for width in self.hidden):
             raise UserError(f"hidden widths must be at least 1; got {format_hidden(self.hidden)}")
+
+    def _check_together(self) -> None:
+        """Options that are right by themselves and not beside each other."""
+        if self.batches > 1 and (self.solver != "exact" or self.workers * self.shards > 1):
+            raise UserError(
+                f"batches need the exact solver and one worker; got {self.solver}, workers {self.workers} and "
+                f"shards {self.shards}"
+            )
+        if self.products != "standard" and self.dtype != "float32":
+            raise UserError(f"products {self.products} needs dtype float32; got {self.dtype}")
+        if self.products == "onednn" and not self.device.startswith("cpu"):
+            raise UserError(f"products onednn needs device cpu; got {self.device}")
         if self.ridge is not None and self.ridge_final is not None and self.ridge_final > self.ridge:
             raise UserError(
                 f"ridge_final must not be above ridge, because the ridge may only fall; "
@@ -323,45 +325,32 @@ class Config:
 
         Options of another method stay as they are.
         """
-        if self.method != "pdadmm":
-            return self._resolved_as_rival()
+        chosen = self._choices_of_method() if self.method == "pdadmm" else self._choices_of_rival()
+        chosen["scaling"] = "standard" if Path(self.data).suffix else "global"
+        return dataclasses.replace(self, **{name: v for name, v in chosen.items() if getattr(self, name) is None})
+
+    def _choices_of_method(self) -> dict[str, Any]:
         exact = self.solver == "exact"
         nu = 1e-2 if self.nu is None else self.nu
-        grown_by_default = "auto" if exact else "off"
-        many_samples = MANY_SAMPLES if self.ridge_epochs is None else None
-        return dataclasses.replace(
-            self,
-            scaling=self._scaling(),
-            nu=nu,
-            rho=(0.3 * nu if exact else nu) if self.rho is None else self.rho,
-            nu_output=(10 * nu if exact else nu) if self.nu_output is None else self.nu_output,
-            z_prox=(0.01 if exact else 1.0) if self.z_prox is None else self.z_prox,
-            p_relax=(1.3 if exact else 1.0) if self.p_relax is None else self.p_relax,
-            w_relax=(1.8 if exact else 1.0) if self.w_relax is None else self.w_relax,
-            z_relax=(1.5 if exact else 1.0) if self.z_relax is None else self.z_relax,
-            init_output=("regression" if exact else "random") if self.init_output is None else self.init_output,
-            fit_output=("on" if exact else "off") if self.fit_output is None else self.fit_output,
-            ridge=(0.1 if exact else 0.0) if self.ridge is None else self.ridge,
-            ridge_epochs=max(1, 3 * self.epochs // 5) if self.ridge_epochs is None else self.ridge_epochs,
-            ridge_samples=many_samples if self.ridge_samples is None else self.ridge_samples,
-            grow=grown_by_default if self.grow is None else self.grow,
-        )
+        return {
+            "nu": nu,
+            "rho": 0.3 * nu if exact else nu,
+            "nu_output": 10 * nu if exact else nu,
+            "z_prox": 0.01 if exact else 1.0,
+            "p_relax": 1.3 if exact else 1.0,
+            "w_relax": 1.8 if exact else 1.0,
+            "z_relax": 1.5 if exact else 1.0,
+            "init_output": "regression" if exact else "random",
+            "fit_output": "on" if exact else "off",
+            "ridge": 0.1 if exact else 0.0,
+            "ridge_epochs": max(1, 3 * self.epochs // 5),
+            "ridge_samples": MANY_SAMPLES if self.ridge_epochs is None else None,
+            "grow": "auto" if exact else "off",
+        }
 
-    def _resolved_as_rival(self) -> Config:
+    def _choices_of_rival(self) -> dict[str, Any]:
         weight = 1e-6 if self.method == "dladmm" else None  # section V of the paper
-        rate = LEARNING_RATES.get(self.method)
-        return dataclasses.replace(
-            self,
-            scaling=self._scaling(),
-            learning_rate=rate if self.learning_rate is None else self.learning_rate,
-            nu=weight if self.nu is None else self.nu,
-            rho=weight if self.rho is None else self.rho,
-            grow="off",
-        )
-
-    def _scaling(self) -> str:
-        is_file = Path(self.data).suffix != ""
-        return ("standard" if is_file else "global") if self.scaling is None else self.scaling
+        return {"learning_rate": LEARNING_RATES.get(self.method), "nu": weight, "rho": weight, "grow": "off"}
 
     def handed_over(self, method: str) -> Config:
         """The options with which another method goes on: those of some methods only are at their defaults."""
@@ -441,56 +430,6 @@ def _widths(hidden: object) -> tuple[int, ...]:
     if all(isinstance(width, int) for width in widths):
         return widths
     raise UserError(f"hidden must be widths such as (100, 100) or '2x100'; got {hidden!r}")
-
-
-def parse_hidden(text: str) -> tuple[int, ...]:
-    """`9x500` or `800,400,200`, or both: `2x800,400`."""
-    widths: list[int] = []
-    for part in text.split(","):
-        count, times, width = part.lower().rpartition("x")
-        try:
-            repeat, value = int(count) if times else 1, int(width)
-        except ValueError:
-            repeat = 0
-        if repeat < 1:
-            raise UserError(f"hidden must look like 9x500 or 800,400,200; got {text!r}")
-        if len(widths) + repeat > MOST_LAYERS:
-            raise UserError(f"hidden must have at most {MOST_LAYERS} layers; got {text!r}")
-        widths += [value] * repeat
-    return tuple(widths)
-
-
-def format_hidden(hidden: tuple[int, ...]) -> str:
-    """The shortest text that `parse_hidden` reads back."""
-    return _in_runs(hidden)
-
-
-def parse_names(text: str, count: int) -> tuple[str, ...]:
-    """The activation of each of `count` hidden layers from `relu`, one for all, or `tanh,2xrelu`, one for each."""
-    if not isinstance(text, str):
-        raise UserError(f"activation must be a text such as 'relu' or 'tanh,2xrelu'; got {text!r}")
-    names: list[str] = []
-    for part in text.split(","):
-        repeat, name = re.fullmatch(r"\s*(?:(\d{1,5})x)?(.*?)\s*", part, re.DOTALL).groups()  # type: ignore[union-attr]
-        names += [name] * int(repeat or 1)
-    if len(names) == 1:
-        return tuple(names * count)
-    if len(names) != count:
-        raise UserError(
-            f"activation must be one for all hidden layers or one for each of the {count}; got {len(names)} in {text!r}"
-        )
-    return tuple(names)
-
-
-def format_names(names: tuple[str, ...]) -> str:
-    """The shortest text that `parse_names` reads back."""
-    return names[0] if len(set(names)) == 1 else _in_runs(names)
-
-
-def _in_runs(values: Iterable[object]) -> str:
-    """Equal neighbours as one, with their number."""
-    runs = [(len(list(alike)), value) for value, alike in itertools.groupby(values)]
-    return ",".join(str(value) if count == 1 else f"{count}x{value}" for count, value in runs)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pdadmm.config import format_hidden
 from pdadmm.data import Part, Preprocessor
 from pdadmm.data.tables import row_number
 from pdadmm.errors import UserError
 from pdadmm.math.activations import get_activations
 from pdadmm.network import Network
+from pdadmm.notation import format_hidden
 from pdadmm.rundir import MODEL_FILE, write_whole
 
 FORMAT = "pdadmm-model"

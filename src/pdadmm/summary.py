@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pdadmm.config import format_hidden
 from pdadmm.data import Dataset
 from pdadmm.engine.launch import restarts
 from pdadmm.machine import usable_cores
+from pdadmm.notation import format_hidden
 from pdadmm.trainer import Result
 from pdadmm.version import __version__
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pdadmm.cli.options import add_json_flag
-from pdadmm.config import Config, format_hidden
+from pdadmm.config import Config
 from pdadmm.errors import DamageError, UserError
 from pdadmm.inspection import Checkpoint, Inspection, inspect_run, number_in
 from pdadmm.machine import format_bytes
+from pdadmm.notation import format_hidden
 from pdadmm.rundir import CONFIG_FILE, MODEL_FILE
 from pdadmm.shell import as_argument, beside, quoted
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pdadmm.config import PRESETS, Config, parse_hidden, read_toml
+from pdadmm.config import PRESETS, Config, read_toml
 from pdadmm.errors import UserError
 from pdadmm.machine import check_device
 from pdadmm.math.activations import activation_names, get_activations
 from pdadmm.math.losses import get_loss, loss_names
+from pdadmm.notation import parse_hidden
 
 _TITLES = {
     "data": "data",

@@ -10,12 +10,13 @@ from typing import Any
 
 from pdadmm.cli.options import add_config_flags, add_json_flag, config_from
 from pdadmm.cli.progress import print_notes
-from pdadmm.config import Config, format_hidden
+from pdadmm.config import Config
 from pdadmm.data import Dataset, Preprocessor
 from pdadmm.errors import UserError
 from pdadmm.growth import parse_schedule
 from pdadmm.machine import available_memory, format_bytes
 from pdadmm.math.losses import is_regression
+from pdadmm.notation import format_hidden
 from pdadmm.plan import Shape, check_room, place, plan_memory, plan_time
 from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for

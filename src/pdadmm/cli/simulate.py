@@ -25,13 +25,14 @@ from pdadmm.calibration import (
 )
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.plan import shape_of_data
-from pdadmm.config import SOLVERS, Config, format_hidden
+from pdadmm.config import SOLVERS, Config
 from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch
 from pdadmm.engine.timeline import Link
 from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import format_bytes, keep_freed_memory
 from pdadmm.math.tiles import Tiling
+from pdadmm.notation import format_hidden
 from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
 from pdadmm.simulate import (

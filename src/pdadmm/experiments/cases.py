@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdadmm.config import Config, format_hidden
+from pdadmm.config import Config
 from pdadmm.engine.cost import Timing
 from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.history import Row
+from pdadmm.notation import format_hidden
 from pdadmm.plan import Shape, cost_model
 from pdadmm.run import read_config
 from pdadmm.rundir import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE, read_history

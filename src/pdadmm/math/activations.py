@@ -24,9 +24,9 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from pdadmm.config import format_names, parse_names
 from pdadmm.errors import UserError
 from pdadmm.math.lookup import LookupMinimiser
+from pdadmm.notation import format_names, parse_names
 
 
 class Activation(ABC):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pdadmm.config import Config, format_names
+from pdadmm.config import Config
 from pdadmm.data import Dataset, Part, Preprocessor, check_dataset
 from pdadmm.data.arrays import generated_names
 from pdadmm.errors import UserError
@@ -27,6 +27,7 @@ from pdadmm.math.losses import is_regression, loss_names
 from pdadmm.modules.data import collect
 from pdadmm.modules.layers import Reading, is_untouched, read
 from pdadmm.network import Network
+from pdadmm.notation import format_names
 from pdadmm.observer import Observer
 from pdadmm.prepare import Start
 from pdadmm.trainer import train

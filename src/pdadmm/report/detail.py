@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from pdadmm.config import format_hidden
 from pdadmm.inspection import number_in
 from pdadmm.machine import format_bytes
 from pdadmm.math.lagrangian import Theory
+from pdadmm.notation import format_hidden
 from pdadmm.report.html import cell, facts, items, number, row, table, text
 from pdadmm.report.options import Option, commands, options
 from pdadmm.report.proof import certificate, theory_of, theory_words, words

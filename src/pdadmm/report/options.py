@@ -6,7 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from pdadmm.config import Config, format_hidden
+from pdadmm.config import Config
+from pdadmm.notation import format_hidden
 from pdadmm.report.runs import FoundRun
 from pdadmm.rundir import CONFIG_FILE
 from pdadmm.shell import as_argument, beside, quoted

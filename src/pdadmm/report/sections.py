@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pdadmm.config import format_hidden
+from pdadmm.notation import format_hidden
 from pdadmm.report.experiments import Experiment, TableFound
 from pdadmm.report.html import cell, inline, items, number, row, table, text
 from pdadmm.report.proof import certificate, theory_of

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pdadmm import growth
-from pdadmm.config import Config, parse_names
+from pdadmm.config import Config
 from pdadmm.errors import UserError
 from pdadmm.events import SPENT
 from pdadmm.history import Row
 from pdadmm.inspection import number_in
+from pdadmm.notation import parse_names
 from pdadmm.report.runs import FoundRun
 
 POINTS = 400  # of a curve, more than its pixels
