@@ -153,7 +153,7 @@ def test_deepening_keeps_the_function_where_f_is_idempotent(activation: str) -> 
 
 
 def test_what_cannot_be_reached_by_deepening_is_refused() -> None:
-    with pytest.raises(UserError, match=r"\[6, 7\] cannot be reached from \[6\]"):
+    with pytest.raises(UserError, match="6,7 cannot be reached from 6"):
         growth.embed(relu((6,)), relu((6, 7)))
     with pytest.raises(UserError, match="cannot be reached"):
         growth.embed(relu((6, 8)), relu((6, 6)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pdadmm.errors import UserError
+from pdadmm.errors import UserError, did_you_mean
 from pdadmm.notation import format_hidden, format_names, parse_hidden, parse_names
 
 SOLVERS = ("exact", "linearized", "backtracking")
@@ -366,7 +366,8 @@ class Config:
         unknown = sorted(set(values) - set(known))
         try:
             if unknown:
-                raise UserError(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+                meant = did_you_mean(unknown[0], known)
+                raise UserError(f"unknown option {unknown[0]!r}{meant}; known: {', '.join(known)}")
             return cls(**{name: _coerce(known[name], value) for name, value in values.items()})
         except UserError as error:
             raise UserError(f"{source}: {error}" if source else str(error)) from None

@@ -3,6 +3,15 @@
 Each error knows the exit code the command line ends with, so that no other place needs a table of them.
 """
 
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """A clause with the known name that is nearest to a mistyped one, or nothing."""
+    near = difflib.get_close_matches(text, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
 
 class PdadmmError(Exception):
     """Base of every error this package raises on purpose."""

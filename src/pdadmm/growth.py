@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pdadmm.errors import UserError
+from pdadmm.notation import format_hidden, format_names
 
 AUTO_START = 2  # hidden layers at first
 AUTO_SHARE = 0.5  # of the run, after which the others join
@@ -113,6 +114,12 @@ def why_not(kinds: Sequence[Kind], idempotent: Collection[str]) -> str | None:
     return None
 
 
+def _shown(kinds: Sequence[Kind], mixed: bool) -> str:
+    """Hidden layers as the command line has them, with their activations where these differ."""
+    widths = format_hidden(tuple(width for width, _ in kinds))
+    return f"{widths} ({format_names(tuple(name for _, name in kinds))})" if mixed else widths
+
+
 def embed(source: Sequence[Kind], target: Sequence[Kind]) -> list[int | None]:
     """For each hidden layer of `target`, the layer of `source` it takes over, or None for an identity layer."""
     plan: list[int | None] = []
@@ -127,9 +134,9 @@ def embed(source: Sequence[Kind], target: Sequence[Kind]) -> list[int | None]:
             break
     if len(plan) < len(target) or used < len(source):
         mixed = len({activation for _, activation in (*source, *target)}) > 1
-        before, after = ([kind if mixed else kind[0] for kind in kinds] for kinds in (source, target))
+        before, after = (_shown(kinds, mixed) for kinds in (source, target))
         raise UserError(
-            f"hidden widths {after} cannot be reached from {before} by inserting layers "
-            f"that repeat the width before them{' and its activation' if mixed else ''}"
+            f"hidden {after} cannot be reached from {before} by inserting layers that repeat the width before "
+            f"them{' and its activation' if mixed else ''}: keep {before} and add such layers"
         )
     return plan

@@ -148,6 +148,8 @@ def _look(path: Path) -> Inspection:
     _look_at_lock(found, names)
     if not found.present and not found.running:
         raise UserError(f"{path} is not a run directory: it has none of {', '.join(files)}")
+    if found.present == {MODEL_FILE} and not found.running:
+        raise UserError(f"{path} is not a run directory: it has a {MODEL_FILE} and nothing of the run that made it")
     for look in (_look_at_config, _look_at_history, _look_at_checkpoints, _compare_options, _look_at_results):
         if problem := _wrong(path, functools.partial(look, found)):
             found.problems.append(problem)

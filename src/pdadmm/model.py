@@ -1,11 +1,13 @@
 """A trained network together with what it needs to face a user's data: scaling, class labels, units of y.
 
 On disk it is one safetensors file, `model.safetensors`: tensors `layers.0.weight`, `layers.0.bias`, … (as in
-`nn.Linear`), the preprocessing beside them, and the rest as JSON in the header. Nothing in it can run code.
+`nn.Linear`), the preprocessing beside them, and the rest as JSON in the header, with a SHA-256 of it all, because
+safetensors loads a flipped bit without a word. Nothing in it can run code.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from torch import Tensor
 
 from pdadmm.data import Part, Preprocessor
 from pdadmm.data.tables import row_number
-from pdadmm.errors import UserError
+from pdadmm.errors import DamageError, UserError
 from pdadmm.math.activations import get_activations
 from pdadmm.network import Network
 from pdadmm.notation import format_hidden
@@ -28,6 +30,7 @@ from pdadmm.rundir import MODEL_FILE, write_whole
 
 FORMAT = "pdadmm-model"
 VERSION = "1"
+DIGEST = "sha256"  # models written before it was have none, and are believed
 
 
 @dataclass(repr=False)
@@ -108,7 +111,7 @@ class Model:
             "network": json.dumps({"activation": self.network.activations.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
-        write_whole(Path(path), *_file(tensors, metadata))
+        write_whole(Path(path), *_file(tensors, metadata | {DIGEST: _digest(tensors, metadata)}))
 
 
 def _file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[memoryview]:
@@ -126,6 +129,15 @@ def _file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterato
     yield memoryview(len(header).to_bytes(8, "little") + header)
     for _, tensor in ordered:
         yield tensor.numpy().reshape(-1).data
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """SHA-256 of all that a model file says, whatever the order in which it says it."""
+    digest = hashlib.sha256(json.dumps({**metadata, DIGEST: None}, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().cpu().numpy().reshape(-1).data)
+    return digest.hexdigest()
 
 
 def score(outputs: Tensor, targets: Tensor, regression: bool) -> float:
@@ -153,11 +165,16 @@ def load_model(path: str | Path, device: str = "cpu") -> Model:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is not a safetensors file: {error}") from None
+        raise UserError(f"{path} is not a safetensors file: {error}; give a run directory or a {MODEL_FILE}") from None
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
         raise UserError(
             f"{path} is not a model of this program: format {metadata.get('format')!r} version "
             f"{metadata.get('version')!r}, expected {FORMAT!r} version {VERSION!r}"
+        )
+    if DIGEST in metadata and metadata[DIGEST] != _digest(tensors, metadata):
+        raise DamageError(
+            f"{path} is damaged: what it holds is not what was written, by SHA-256; take another copy, or let "
+            f"`pdadmm train --resume` of its run write it anew"
         )
     try:
         network = json.loads(metadata["network"])

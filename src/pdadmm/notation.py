@@ -19,9 +19,9 @@ def parse_hidden(text: str) -> tuple[int, ...]:
         try:
             repeat, value = int(count) if times else 1, int(width)
         except ValueError:
-            repeat = 0
+            raise UserError(f"hidden must look like 9x500 or 800,400,200; got {text!r}") from None
         if repeat < 1:
-            raise UserError(f"hidden must look like 9x500 or 800,400,200; got {text!r}")
+            raise UserError(f"hidden must have each width at least once, as 1x500; got {part!r} in {text!r}")
         if len(widths) + repeat > MOST_LAYERS:
             raise UserError(f"hidden must have at most {MOST_LAYERS} layers; got {text!r}")
         widths += [value] * repeat

@@ -327,7 +327,10 @@ def _source(config: Config, given: Start | None, activations: Activations, obser
     if set(known.names) != set(activations.names):
         raise UserError(f"activation must be that of the model to start from, {known.name}; got {activations.name}")
     if model.preprocessor.regression != is_regression(config):
-        raise UserError(f"loss {config.loss} does not fit the model to start from, {config.init_from}")
+        kind = "real values: give --loss squared or huber" if model.preprocessor.regression else "classes"
+        raise UserError(
+            f"loss {config.loss} does not fit the model to start from, {config.init_from}, which predicts {kind}"
+        )
     plan = growth.embed(model.network.kinds, list(zip(config.hidden, activations.names, strict=True)))
     observer.on_note(f"features are scaled as by the model to start from, {config.init_from}; --scaling is not used")
     inserted = [f for f, source in zip(activations.each, plan, strict=True) if source is None and not f.idempotent]

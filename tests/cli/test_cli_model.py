@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,10 @@ def test_predict_gives_the_users_own_names(pdadmm: Command, named: Path) -> None
 def test_predict_into_a_directory(pdadmm: Command, trained: Path, npz: Path, tmp_path: Path) -> None:
     printed = pdadmm("predict", trained, "--data", npz)
     result = pdadmm("predict", trained, "--data", npz, "--out", "some/where")
-    assert (result.code, result.out) == (0, "")
+    assert (result.code, result.out) == (0, "some/where/predictions.csv: 40 predictions\n")
     assert (tmp_path / "some/where/predictions.csv").read_text() == printed.out
-    assert pdadmm("predict", trained, "--data", npz, "--out", "some/where", "--json", "--proba").code == 0
+    said = pdadmm("predict", trained, "--data", npz, "--out", "some/where", "--json", "--proba").json()
+    assert said == {"file": "some/where/predictions.json", "predictions": 40}
     stored = json.loads((tmp_path / "some/where/predictions.json").read_text())
     assert [str(label) for label in stored["predictions"]] == printed.out.split()[1:]
     assert np.allclose(np.sum(stored["probabilities"], axis=1), 1)
@@ -180,7 +182,9 @@ def test_probabilities_need_a_classifier(train: Command, pdadmm: Command, tmp_pa
 
 def stored(trained: Path) -> tuple[dict[str, Any], dict[str, str]]:
     with safe_open(trained / "model.safetensors", framework="np") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
+        tensors, metadata = {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
+    del metadata["sha256"]  # so that what is made of this is refused for what it is
+    return tensors, metadata
 
 
 def test_a_file_that_is_no_model(pdadmm: Command, trained: Path, npz: Path, tmp_path: Path) -> None:
@@ -192,6 +196,29 @@ def test_a_file_that_is_no_model(pdadmm: Command, trained: Path, npz: Path, tmp_
     assert_refused(pdadmm("predict", "nowhere", "--data", npz), "no model at nowhere")
     (tmp_path / "empty").mkdir()
     assert_refused(pdadmm("evaluate", "empty"), "no model at empty/model.safetensors")
+
+
+def test_a_flipped_bit_is_refused_wherever_the_model_is_loaded(pdadmm: Command, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    file = tmp_path / "run" / "model.safetensors"
+    content = file.read_bytes()
+    data_begins = 8 + int.from_bytes(content[:8], "little")
+    for place in (content.index(b"relu"), data_begins, len(content) - 1):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        file.write_bytes(damaged)
+        for arguments in (("evaluate", "run"), ("predict", "run", "--data", trained.parent / "samples.npz")):
+            outcome = pdadmm(*arguments)
+            assert outcome.code == 6
+            assert "model.safetensors is damaged" in outcome.err
+        assert pdadmm("export", "run", "--format", "npz").code == 6
+        assert pdadmm("inspect", "run").code == 6
+
+
+def test_a_model_without_a_sum_is_read(pdadmm: Command, trained: Path, npz: Path, tmp_path: Path) -> None:
+    tensors, metadata = stored(trained)
+    save_file(tensors, tmp_path / "old.safetensors", metadata)
+    assert pdadmm("predict", "old.safetensors", "--data", npz).out == pdadmm("predict", trained, "--data", npz).out
 
 
 def test_a_model_of_another_program(pdadmm: Command, trained: Path, npz: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_blocks_give_the_bits_of_predicting_at_once(name: str, pdadmm: Command, 
     assert found["predictions"] == model.predict(X).tolist()
     assert found["probabilities"] == model.predict_proba(X).tolist()
     text = pdadmm("predict", trained, "--data", name, "--proba", "--out", "out", *target)
-    assert text.out == ""
+    assert text.out == f"out/predictions.csv: {len(X)} predictions\n"
     lines = (tmp_path / "out/predictions.csv").read_text().splitlines()[1:]
     assert [[float(cell) for cell in line.split(",")] for line in lines] == [
         [label, *row] for label, row in zip(found["predictions"], found["probabilities"], strict=True)

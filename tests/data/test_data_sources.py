@@ -102,7 +102,10 @@ def test_sources_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"source": "digits", "test_fraction": 1.0}, "test_fraction must be at least 0 and below 1; got 1.0"),
         ({"source": "digits", "test_fraction": float("nan")}, "test_fraction must be at least 0 and below 1; got nan"),
         ({"source": "digits", "split_seed": -1}, "split_seed must be from 0 to 4294967295; got -1"),
-        ({"source": "digits", "test_fraction": 0.001}, "got 0.001 (The test_size = 2 should be"),
+        (
+            {"source": "digits", "test_fraction": 0.001},
+            "must leave both parts at least 10 of the 1797 samples, as many as there are classes; got 0.001",
+        ),
     ],
 )
 def test_mistakes(options: dict[str, Any], message: str) -> None:

@@ -8,14 +8,13 @@ interrupted, after a whole iteration and with its model saved.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import platform
 import re
 import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ from pdadmm.cli import (
     train,
 )
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
-from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError
+from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError, did_you_mean
 from pdadmm.version import __version__
 
 INTERRUPTED = 130
@@ -51,10 +50,16 @@ class _Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
-            near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
-            meant = f" (did you mean {near[0]}?)" if near else ""
+            meant = did_you_mean(unknown[0].partition("=")[0], flags)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            meant = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
 
 
 def versions() -> str:

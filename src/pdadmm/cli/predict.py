@@ -57,9 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
         path = path.with_suffix(".json") if arguments.json else path
     with contextlib.nullcontext(sys.stdout) if path is None else writing_whole(path) as file:
         if arguments.json:
-            _write_json(file, _with(first, blocks), arguments.proba)
+            count = _write_json(file, _with(first, blocks), arguments.proba)
         else:
-            _write_csv(file, _header(model, arguments.proba), _with(first, blocks), arguments.proba)
+            count = _write_csv(file, _header(model, arguments.proba), _with(first, blocks), arguments.proba)
+    if path is not None:
+        result = {"file": str(path), "predictions": count}
+        print(json.dumps(result) if arguments.json else f"{path}: {count} predictions")
     return 0
 
 
@@ -86,29 +89,33 @@ def _header(model: Model, proba: bool) -> list[str]:
     return names
 
 
-def _write_csv(file: IO[str], header: list[str], blocks: Iterator[Block], proba: bool) -> None:
-    writer = csv.writer(file, lineterminator="\n")
+def _write_csv(file: IO[str], header: list[str], blocks: Iterator[Block], proba: bool) -> int:
+    """A line a sample; returns how many."""
+    count, writer = 0, csv.writer(file, lineterminator="\n")
     writer.writerow(header)
     for predictions, probabilities in blocks:
         lines = (line if isinstance(line, list) else [line] for line in predictions)
         if proba:
             lines = ([*line, *row] for line, row in zip(lines, probabilities, strict=True))
         writer.writerows(lines)
+        count += len(predictions)
+    return count
 
 
-def _write_json(file: IO[str], blocks: Iterator[Block], proba: bool) -> None:
-    """One object; probabilities wait in a temporary file until all predictions are written."""
+def _write_json(file: IO[str], blocks: Iterator[Block], proba: bool) -> int:
+    """One object; probabilities wait in a temporary file until all predictions are written. Returns how many."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as waiting:
         file.write('{"predictions": [')
-        started = False
+        count = 0
         for predictions, probabilities in blocks:
             for target, values in ((file, predictions), (waiting, probabilities)):
                 if values:
-                    target.write(", " if started else "")
+                    target.write(", " if count else "")
                     target.write(json.dumps(values)[1:-1])
-            started = started or bool(predictions)
+            count += len(predictions)
         if proba:
             file.write('], "probabilities": [')
             waiting.seek(0)
             shutil.copyfileobj(waiting, file)
         file.write("]}\n")
+    return count

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pdadmm.data.download import Part, Transfer, check_address, remove, sha256_of
 from pdadmm.data.published import COLLECTIONS, VARIANTS, Collection, File
-from pdadmm.errors import DamageError, StorageError, UserError
+from pdadmm.errors import DamageError, StorageError, UserError, did_you_mean
 from pdadmm.machine import format_bytes
 from pdadmm.rundir import storing
 from pdadmm.storage import DISK_SPARE
@@ -57,7 +57,8 @@ def collections_of(names: list[str]) -> list[Collection]:
         if name == "digits":
             raise UserError("digits comes with scikit-learn, so it has no files in the cache")
         if name not in VARIANTS:
-            raise UserError(f"a set to fetch or verify must be one of {', '.join(VARIANTS)}; got {name!r}")
+            meant = did_you_mean(name, VARIANTS)
+            raise UserError(f"a set to fetch or verify must be one of {', '.join(VARIANTS)}; got {name!r}{meant}")
     wanted = {VARIANTS[name].collection.name for name in names}
     return [collection for collection in COLLECTIONS.values() if not names or collection.name in wanted]
 

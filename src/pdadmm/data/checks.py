@@ -142,4 +142,7 @@ def _check_finite(values: Array, name: str, column_names: Sequence[str] = ()) ->
             place += f", column {column}"
             if column < len(column_names):
                 place += f" ({column_names[column]!r})"
-        raise UserError(f"{name} must be finite; got {count} NaN or infinite, the first ({table[first]}) at {place}")
+        raise UserError(
+            f"{name} must be finite; got {count} NaN or infinite, the first ({table[first]}) at {place}; leave such "
+            f"samples out, or put numbers in their place"
+        )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm.data.arrays import Array
+from pdadmm.data.arrays import Array, row_chunks
 from pdadmm.data.tables import Chooser, Columns, Header, Stream, Table, block_rows, in_blocks
 from pdadmm.errors import UserError
 
@@ -34,6 +34,7 @@ def read_csv(path: Path, choose: Chooser) -> Table:
     columns = choose(header)
     codes: dict[str, int] = {}
     matrix = _Parser(path, header, columns, lines_before_data, codes).matrix(path, lines_before_data)
+    _check_finite(path, header, columns, lines_before_data, matrix)
     y = None if columns.target is None else _labels(codes)[matrix[:, columns.target].astype(np.intp)]
     weight = None if columns.weight is None else matrix[:, columns.weight].copy()
     return Table(_take(matrix, columns.features), y, weight, columns.feature_names)
@@ -49,14 +50,47 @@ def stream_csv(path: Path, choose: Chooser) -> Stream:
         try:
             for text in _pieces(path, lines_before_data, rows):
                 yield _take(parser.matrix(io.StringIO(text), 0), columns.features)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not a CSV file: {error}") from None
+        except UnicodeDecodeError:
+            raise _not_utf8(path) from None
 
     def row_name(row: int) -> str:
-        lines = (line for line, _ in _rows(path) if line > lines_before_data)
-        return f"line {next(itertools.islice(lines, row, None))}"
+        return _line_name(path, lines_before_data, row)
 
     return Stream(in_blocks(pieces(), rows), columns.feature_names, row_name)
+
+
+def _line_name(path: Path, lines_before_data: int, row: int) -> str:
+    """How a user finds a row of the data in the file."""
+    lines = (line for line, _ in _rows(path) if line > lines_before_data)
+    return f"line {next(itertools.islice(lines, row, None))}"
+
+
+def _not_utf8(path: Path) -> UserError:
+    with path.open("rb") as file:
+        line = next((number for number, text in enumerate(file, 1) if not _is_utf8(text)), None)
+    return UserError(f"{path} is not a CSV file in UTF-8: line {line} is not; save it as UTF-8")
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_finite(path: Path, header: Header, columns: Columns, lines_before_data: int, matrix: Array) -> None:
+    """Refuse NaN and infinity by the line of the file, which an array no longer knows."""
+    numeric = [*columns.features, *([] if columns.weight is None else [columns.weight])]
+    for rows in row_chunks(matrix):
+        bad = ~np.isfinite(matrix[rows][:, numeric])
+        if bad.any():
+            row, index = np.argwhere(bad)[0].tolist()
+            line, column = _line_name(path, lines_before_data, rows.start + row), numeric[index]
+            raise UserError(
+                f"{path}, {line}, column {header.label(column)}: must be finite; got {matrix[rows][row, column]}; "
+                f"leave such lines out, or put numbers in their place"
+            )
 
 
 def _pieces(path: Path, skip: int, count: int) -> Iterator[str]:
@@ -79,7 +113,9 @@ def _start(path: Path) -> tuple[Header, int]:
     _check_text(path)
     try:
         return _read_header(path)
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+    except csv.Error as error:
         raise UserError(f"{path} is not a CSV file: {error}") from None
 
 
@@ -143,8 +179,8 @@ class _Parser:
             return np.empty((0, self.header.count))
         try:
             matrix = self._load(source, skip)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{self.path} is not a CSV file: {error}") from None
+        except UnicodeDecodeError:
+            raise _not_utf8(self.path) from None
         except ValueError as error:
             raise self._explained(str(error)) from None
         if matrix.shape[1] != self.header.count:
@@ -219,7 +255,9 @@ def _explain(path: Path, header: Header, columns: Columns, skip: int, reason: st
             if column in numeric and field.strip() and not _is_number(field):
                 return UserError(f"{where}: must be a number; got {field!r}")
             if (column in numeric or column == columns.target) and not field.strip():
-                return UserError(f"{where}: must not be empty; got {field!r}")
+                return UserError(
+                    f"{where}: must not be empty; got {field!r}; leave such lines out, or put numbers in their place"
+                )
     return UserError(f"{path} is not a CSV file: {reason}")
 
 

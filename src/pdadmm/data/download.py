@@ -162,7 +162,7 @@ class Part:
                     reasons[url], other = str(failure), other or isinstance(failure, _OtherContentError)
                     if failure.final:
                         left.remove(url)
-                    self._transfer.on_note(f"{url}: {failure}")
+                    self._transfer.on_note(f"{url}: {failure} (try {number + 1} of {self._transfer.rounds})")
                 else:
                     return
         told = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())

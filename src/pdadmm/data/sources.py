@@ -21,7 +21,7 @@ from pdadmm.data.labels import as_labels
 from pdadmm.data.named import load_named
 from pdadmm.data.published import VARIANTS
 from pdadmm.data.tables import Header, Stream, Table, block_rows, feature_columns, in_blocks, row_number
-from pdadmm.errors import UserError
+from pdadmm.errors import UserError, did_you_mean
 from pdadmm.storage import Memory, Storage
 
 # sklearn seeds its generator with 32 bits.
@@ -118,7 +118,7 @@ def _known_file(source: str) -> str:
     if not has_known_extension(source):
         raise UserError(
             f"data must be a known name ({', '.join(SOURCES)}) "
-            f"or a file that ends in {', '.join(EXTENSIONS)}; got {source!r}"
+            f"or a file that ends in {', '.join(EXTENSIONS)}; got {source!r}{did_you_mean(source, SOURCES)}"
         )
     return source
 
@@ -147,10 +147,12 @@ def _split(whole: Part, test_fraction: float, split_seed: int, regression: bool)
             random_state=split_seed,
             stratify=None if regression else whole.y,
         )
-    except ValueError as error:
+    except ValueError:  # its own words speak of parameters that the user has not
+        least = 1 if regression else len(np.unique(whole.y))
         raise UserError(
-            f"test_fraction must leave both parts enough of the {len(whole.X)} samples; "
-            f"got {test_fraction} ({error}). Use --test-fraction 0 for no test part"
+            f"test_fraction must leave both parts at least {least} of the {len(whole.X)} samples"
+            f"{'' if regression else ', as many as there are classes'}; got {test_fraction}. Add samples, or use "
+            f"--test-fraction 0 for no test part"
         ) from None
     return train_rows, test_rows
 
