@@ -110,16 +110,19 @@ def test_bytes_sent_are_the_count_on_paper(tmp_path: Path) -> None:
     assert [worker["layers"] for worker in result["workers"]] == [[1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_messages_of_lower_precision(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("messages", "item", "scale", "near"),
+    [("bfloat16", 2, 0, 0.02), pytest.param("int8", 1, 4, 0.2, marks=pytest.mark.slow)],
+)
+def test_messages_of_lower_precision(messages: str, item: int, scale: int, near: float, tmp_path: Path) -> None:
     """Fewer bytes, as on paper, for an objective a little off; the solvers that carry a keep it in step with p."""
     options = ["--workers", "2", "--grow", "off", "--placement", "3,4", "--hidden", "6x40"]
     exact = json.loads(train(tmp_path / "exact", *options).stdout)
     assert exact["workers"][0]["bytes_sent"] == 1437 * 40 * 4 * 25
-    for messages, item, scale, near in (("bfloat16", 2, 0, 0.02), ("int8", 1, 4, 0.2)):
-        rounded = json.loads(train(tmp_path / messages, *options, "--messages", messages).stdout)
-        assert rounded["workers"][0]["bytes_sent"] == 1437 * (40 * item + scale) * 25
-        assert rounded["objective"] == pytest.approx(exact["objective"], rel=near)
-        assert rounded["objective"] != exact["objective"]
+    rounded = json.loads(train(tmp_path / messages, *options, "--messages", messages).stdout)
+    assert rounded["workers"][0]["bytes_sent"] == 1437 * (40 * item + scale) * 25
+    assert rounded["objective"] == pytest.approx(exact["objective"], rel=near)
+    assert rounded["objective"] != exact["objective"]
 
 
 def test_mistakes_are_found_before_any_process_starts(tmp_path: Path) -> None:
