@@ -171,6 +171,16 @@ def test_a_layer_is_measured_once(tmp_path: Path) -> None:
         BlockStore(tmp_path / "blocks.json")
 
 
+def test_two_experiments_keep_their_layers_in_one_file(tmp_path: Path) -> None:
+    one, two = (Block("exact", Shape(50, 0, 7, 3), width, "output", threads=1, repeats=1) for width in (5, 6))
+    first, second = BlockStore(tmp_path / "blocks.json"), BlockStore(tmp_path / "blocks.json")
+    first.add(one)
+    assert one not in second
+    second.add(two)
+    assert second[one] == first[one]
+    assert two in BlockStore(tmp_path / "blocks.json")
+
+
 def test_a_part_of_the_data_keeps_its_classes_in_proportion() -> None:
     y = np.array([0] * 60 + [1] * 30 + [2] * 10)[np.random.default_rng(0).permutation(100)]
     rows = stratified(y, 20)

@@ -67,11 +67,16 @@ class BlockStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._times: dict[str, BlockTimes] = {}
-        if path.exists():
-            try:
-                self._times = {key: BlockTimes(**found) for key, found in json.loads(path.read_bytes()).items()}
-            except (ValueError, TypeError, AttributeError) as error:
-                raise UserError(f"{path} does not hold block times ({error}); remove it to measure again") from None
+        self.read()
+
+    def read(self) -> None:
+        """Take over what is in the file, where another experiment may have put its own."""
+        if not self._path.exists():
+            return
+        try:
+            self._times = {key: BlockTimes(**found) for key, found in json.loads(self._path.read_bytes()).items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"{self._path} does not hold block times ({error}); remove it to measure again") from None
 
     def __contains__(self, block: Block) -> bool:
         return block.key in self._times
@@ -81,6 +86,7 @@ class BlockStore:
 
     def add(self, block: Block) -> None:
         """Measure it and write all down."""
+        self.read()
         self._times[block.key] = block.measure()
         make_directory(self._path.parent)
         known = {key: dataclasses.asdict(times) for key, times in self._times.items()}

@@ -69,7 +69,8 @@ class Speedup:
             _write_random(case.config.data, case.shape)
 
     def measure(self, meter: Meter) -> None:
-        """Measure the layers that have not been."""
+        """Measure the layers that have not been, by this or the other experiment."""
+        self._store.read()
         for block in self.blocks:
             if block not in self._store:
                 meter.show(f"measuring a layer: {block.key}")
