@@ -257,12 +257,12 @@ class Block:
         squares = ws.sum("p squares", width, dtype=torch.float64)
         for chunk in ws.chunks(SUM_ROWS):
             for rows in chunk.tiles:
-                total.add(s.p[rows].double().sum(0))
+                total.add(ws.exact(s.p[rows]).sum(0))
             total.close_chunk()
         mean = total.take() / ws.tiling.num_samples
         for chunk in ws.chunks(SUM_ROWS):
             for rows in chunk.tiles:
-                squares.add((s.p[rows].double() - mean).square_().sum(0))
+                squares.add(ws.exact(s.p[rows]).sub_(mean).square_().sum(0))
             squares.close_chunk()
         scale = float(squares.take().mean())
         # A layer whose input does not vary has no scale of its own; any fixed unit will do. One that overflows is

@@ -354,11 +354,11 @@ def _data_gram(x: Tensor, ws: Workspace) -> tuple[Tensor, Tensor]:
     gram = ws.sum("x gram", width, width, dtype=torch.float64)
     for chunk in ws.tiling.chunks(SUM_ROWS):
         for rows in chunk.tiles:
-            total.add(x[rows].double().sum(0))
+            total.add(ws.exact(x[rows]).sum(0))
         total.close_chunk()
     mean = total.take() / ws.tiling.num_samples
     for chunk in ws.tiling.chunks(SUM_ROWS):
         for rows in chunk.tiles:
-            gram.add_gram(x[rows].double() - mean)
+            gram.add_gram(ws.exact(x[rows]).sub_(mean))
         gram.close_chunk()
     return gram.take().to(x.dtype), mean.to(x.dtype)

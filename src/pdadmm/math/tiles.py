@@ -247,6 +247,7 @@ class Workspace:
         self.device = device
         self._slots: dict[int, Tensor] = {}
         self._slot_size = tiling.largest_tile * max_width
+        self._exact = torch.empty(0, dtype=torch.float64, device=device)
         self._row_values = torch.empty(MOST_KINDS * tiling.largest_chunk, dtype=dtype, device=device)
         self._scratch = empty(tiling.local_samples * scratch_width, dtype=dtype, device=device)
         self._sums: dict[tuple[str, tuple[int, ...]], TreeSum] = {}
@@ -257,6 +258,12 @@ class Workspace:
             size = max(self._slot_size, rows * cols)
             self._slots[slot] = torch.empty(size, dtype=self.dtype, device=self.device)
         return self._slots[slot][: rows * cols].view(rows, cols)
+
+    def exact(self, rows: Tensor) -> Tensor:
+        """A copy of these rows in float64, in a buffer that lasts until it is asked for again."""
+        if len(self._exact) < rows.numel():
+            self._exact = torch.empty(rows.numel(), dtype=torch.float64, device=self.device)
+        return self._exact[: rows.numel()].view(rows.shape).copy_(rows)
 
     def chunks(self, tile_rows: int | None = None) -> Iterator[Chunk]:
         """The chunks to visit: all of the shard's, or those of the `window`."""
