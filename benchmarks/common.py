@@ -13,6 +13,7 @@ import os
 import platform
 import resource
 import statistics
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,13 @@ from pdadmm.engine.problem import Problem
 from pdadmm.machine import default_threads, usable_cores
 
 _TELLING_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
+
+
+def folder_on_disk() -> tempfile.TemporaryDirectory[str]:
+    """A folder for a while, on the disk of the working folder: the system's own may be in memory."""
+    runs = Path("runs")  # which a project does not keep, should the benchmark be killed
+    runs.mkdir(exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=runs)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.common import table
+from benchmarks.common import folder_on_disk, table
 
 from pdadmm.machine import format_bytes
 
@@ -64,7 +63,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    with folder_on_disk() as folder:
         data = Path(folder) / "random.npz"
         write_data(data, options.samples, options.features)
         found = {name: run(name, data, Path(folder), options.hidden, options.epochs) for name in GOALS}

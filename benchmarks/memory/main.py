@@ -12,11 +12,11 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from benchmarks.common import folder_on_disk
 
 from pdadmm.machine import format_bytes
 
@@ -69,7 +69,7 @@ def main() -> None:
     print("| solver | workers | storage | checkpoints | plan | measured | measured / plan |")
     print("|---|---|---|---|---|---|---|")
     wrong = []
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    with folder_on_disk() as folder:
         data = Path(folder) / "data.npz"
         rng = np.random.default_rng(0)
         X, y = rng.standard_normal((SAMPLES, FEATURES), dtype=np.float32), rng.integers(CLASSES, size=SAMPLES)

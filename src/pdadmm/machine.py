@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -45,12 +46,15 @@ def keep_freed_memory() -> None:
 
     Only where it is glibc; arrays of samples are larger than that and still go back.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):
-        return
-    mallopt(_M_MMAP_THRESHOLD, KEPT_SIZE)
-    mallopt(_M_TRIM_THRESHOLD, 4 * KEPT_SIZE)
+    if mallopt := _of_glibc("mallopt"):
+        mallopt(_M_MMAP_THRESHOLD, KEPT_SIZE)
+        mallopt(_M_TRIM_THRESHOLD, 4 * KEPT_SIZE)
+
+
+def return_freed_memory() -> None:
+    """Give back what was kept, once the arithmetic is over."""
+    if malloc_trim := _of_glibc("malloc_trim"):
+        malloc_trim(0)
 
 
 def check_device(name: str) -> None:
@@ -99,6 +103,14 @@ def _size_in(path: Path, key: str) -> int | None:
         if name == key:
             return int(value.split()[0]) * 1024
     return None
+
+
+def _of_glibc(name: str) -> Callable[..., int] | None:
+    try:
+        function: Callable[..., int] = getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError, TypeError):
+        return None
+    return function
 
 
 def _read(path: Path) -> str:

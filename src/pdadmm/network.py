@@ -69,7 +69,7 @@ def initial_layer(
     state = int(np.random.SeedSequence([seed, layer]).generate_state(1, np.uint64)[0] >> 1)
     deviation = (2 / fan_in) ** 0.5 if kind == "he" else 0.1
     W = torch.randn(width, fan_in, generator=torch.Generator().manual_seed(state), dtype=torch.float64)
-    return (W * deviation).to(dtype=dtype, device=device), torch.zeros(width, dtype=dtype, device=device)
+    return W.mul_(deviation).to(dtype=dtype, device=device), torch.zeros(width, dtype=dtype, device=device)
 
 
 def identity_layer(width: int, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ that has a row for each sample is in files; only what is left counts as memory.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,14 +27,13 @@ from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import anonymous_memory, available_memory, format_bytes, resident_memory, usable_cores
 from pdadmm.math.solvers import get_solver
-from pdadmm.math.tiles import Tiling, default_tile_rows
+from pdadmm.math.tiles import SUM_ROWS, Tiling, default_tile_rows
 from pdadmm.network import BACKWARD_ROWS, FORWARD_ROWS
 from pdadmm.storage import Disk, Storage
 
 LOOPBACK = Link(bytes_per_second=2e9, latency=1e-4)  # between two processes of one machine
 TILE_SLOTS = 7  # five of the workspace, and the temporaries of a z-step
 FILE_BUFFERS = 16 * 2**20  # what a checkpoint must be and what the disk has of it are compared in two pieces
-SKLEARN = 52 * 2**20  # measured; it is loaded where a test part is held out
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,7 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     scaled = item * rows * features
     read = _bytes_read(config, shape, data) * config.shards * min(2, config.workers)
     parameters = item * sum(n_in * n_out + n_out for n_in, n_out in layers)
+    is_split = test_samples > 0 and (data is None or data.test is None)  # it will be, that is
     in_files = arrays + scratch + scaled + (wires if config.messages == "exact" else 0)
     plan = MemoryPlan(
         auxiliaries=arrays + wires if not is_disk else 0 if config.messages == "exact" else wires,
@@ -116,7 +115,7 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
         weights=parameters * (4 if config.method in LEARNING_RATES else 1),  # a gradient and at most two moments
         work=item * processes * _work_items(config, shape) + (0 if is_disk else scratch),
         checkpoint=FILE_BUFFERS * processes if config.saves else 0,
-        program=_program(is_disk, data) * (processes + (processes > 1)),  # and the one that starts them
+        program=_program(is_disk, data, is_split) * (processes + (processes > 1)),  # and the one that starts them
         disk=in_files if is_disk else 0,
     )
     if is_disk or not config.saves:
@@ -197,6 +196,7 @@ def _work_items(config: Config, shape: Shape) -> int:
         )
     tiling = Tiling(shape.samples, config.tile_rows or default_tile_rows(max(widths)), width=max(config.hidden))
     tiles = TILE_SLOTS * tiling.largest_tile * max(widths)
+    exact = 2 * min(SUM_ROWS, shape.samples) * max(widths)  # rows in float64
     forward = 2 * FORWARD_ROWS * max(widths)
     # Partial sums wait at each level of the tree; pᵀp and (z or e)ᵀp of every distinct shape are kept.
     shapes = {n_in * n_out for n_in, n_out in pairwise(widths)}
@@ -205,7 +205,7 @@ def _work_items(config: Config, shape: Shape) -> int:
     # Of every window of samples, where there are several, each layer's sums are carried along.
     carried = sum(n_in * n_out + n_in * n_in for n_in, n_out in pairwise(widths)) * config.batches
     factors = 4 * max(widths) ** 2  # matrices, their factors and the new W while a W-step runs
-    return tiles + forward + sums + factors + (carried if config.batches > 1 else 0)
+    return tiles + exact + forward + sums + factors + (carried if config.batches > 1 else 0)
 
 
 def _bytes_read(config: Config, shape: Shape, data: Dataset | None) -> int:
@@ -215,10 +215,11 @@ def _bytes_read(config: Config, shape: Shape, data: Dataset | None) -> int:
     return 0 if config.storage == "disk" else 4 * (shape.samples + shape.tests) * shape.features
 
 
-def _program(is_disk: bool, data: Dataset | None) -> int:
+def _program(is_disk: bool, data: Dataset | None, is_split: bool) -> int:
     """What this process holds now, as every other will, but for the data; of file pages only where they count."""
+    if is_split:
+        import sklearn.model_selection  # noqa: F401 - what will hold the test part out is held too
     held = anonymous_memory() if is_disk else resident_memory()
-    held += 0 if "sklearn.model_selection" in sys.modules else SKLEARN
     return max(0, held - (data.bytes_in_memory() if data is not None else 0))
 
 

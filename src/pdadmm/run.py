@@ -28,6 +28,7 @@ from pdadmm.engine.world import World
 from pdadmm.errors import PdadmmError, UserError
 from pdadmm.events import EventWriter
 from pdadmm.history import Row
+from pdadmm.machine import return_freed_memory
 from pdadmm.observer import Observer
 from pdadmm.rundir import (
     CONFIG_FILE,
@@ -89,6 +90,7 @@ def carry_out(
             scribe.history_mark,
         )
         result = train_in(world, config, data, scribe.observer(), storage, keeper)
+        return_freed_memory()  # the plot's library needs some
         if result is None:
             return None
         assert data is not None

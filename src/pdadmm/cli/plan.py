@@ -43,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     assert config.grow is not None
     parse_schedule(config.grow, len(config.hidden), config.epochs)
     shape, data = _shape(arguments, config)
-    placement, plan, storage = place(config, shape), plan_memory(config, shape, data), storage_of(config)
+    placement, storage = place(config, shape), storage_of(config)
+    timeline = plan_time(config, shape)  # whose trial has the matrix library take its buffers, which are counted then
+    plan = plan_memory(config, shape, data)
     if storage.is_disk and data is not None:
         plan = dataclasses.replace(plan, disk=plan.disk + _bytes_split(config, data))
     free, fits = available_memory(), True
@@ -51,8 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_room(config, plan, storage, shape)
     except UserError:
         fits = False
-    timeline = plan_time(config, shape) if fits else None
-    seconds = timeline.seconds if timeline else None
+    seconds = timeline.seconds if fits else None
     if arguments.json:
         sizes = {"samples": shape.samples, "test_samples": shape.tests}
         sizes |= {"features": shape.features, "outputs": shape.outputs}
@@ -66,9 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"  {name:<12} {format_bytes(size):>10}")
         if free is not None:
             print(f"  {'available':<12} {format_bytes(free):>10}")
-        if timeline is not None:
+        if fits:
             print(f"it fits; an epoch takes about {seconds:.3g} s here, by the cost model")
-        if timeline is not None and config.workers > 1:
+        if fits and config.workers > 1:
             shares = ", ".join(f"{timeline.idle_share(stage):.0%}" for stage in range(config.workers))
             print(f"layers of each worker {placement}; idle {shares}")
     check_room(config, plan, storage, shape)
