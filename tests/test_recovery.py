@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from commands import assert_refused
 from faults.harness import (
-    SECONDS,
     TRAIN,
     Fault,
     Recovery,
@@ -31,6 +31,8 @@ from faults.harness import (
     same_bits,
 )
 from processes import assert_gone
+from resume_cases import pdadmm as in_this_process
+from resume_cases import started
 
 WORKERS = (*TRAIN, "--workers", "3")
 
@@ -197,12 +199,11 @@ def test_a_directory_in_use_is_refused(tmp_path: Path, calm: Path) -> None:
     with Run(pdadmm(*WORKERS, "--out", str(out)), out, [fault]) as run:
         run.until(lambda: fault.happened_in)
         first = run.workers()
-        for options in (["--resume", str(out), "--workers", "3"], ["--out", str(out), "--overwrite"]):
-            second = subprocess.run(
-                pdadmm("train", *options, "--quiet"), capture_output=True, text=True, timeout=SECONDS, check=False
-            )
-            assert second.returncode == 2, second.stderr
-            assert "in use by another run" in second.stderr
+        for refused in (
+            started("train", "--resume", out, "--workers", "3", "--quiet"),
+            in_this_process("train", "--out", out, "--overwrite", "--quiet"),
+        ):
+            assert_refused(refused, "in use by another run")
         assert run.workers() == first
         kill(first[1], signal.SIGCONT)
         assert run.wait() == 0, run.errors

@@ -23,13 +23,13 @@ from pdadmm.prepare import holds_data, prepare
 from pdadmm.session import Session
 from pdadmm.storage import storage_of
 
-EPOCHS = 25
+EPOCHS = 12
 HIDDEN = (30, 30, 22, 22, 22, 14)
 SOLVERS: dict[str, dict[str, object]] = {
     "exact": {},
     "linearized": {"solver": "linearized", "nu": 0.1},
-    "one-step": {"solver": "linearized", "step_size": "one", "nu": 0.1, "grow": "0:3,10:all"},
-    "backtracking": {"solver": "backtracking", "nu": 0.1, "grow": "0:4,8:all", "grow_output": "fresh"},
+    "one-step": {"solver": "linearized", "step_size": "one", "nu": 0.1, "grow": "0:3,5:all"},
+    "backtracking": {"solver": "backtracking", "nu": 0.1, "grow": "0:4,4:all", "grow_output": "fresh"},
 }
 CASES = [f"{solver}-{activation}" for solver in SOLVERS for activation in ("relu", "hardtanh")]
 CASES.append("exact-tanh,relu,3xhardtanh,leaky_relu")
