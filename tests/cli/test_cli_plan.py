@@ -91,7 +91,7 @@ def test_what_cannot_fit_is_refused_with_the_numbers(
         (("--samples", "5"), ("--features is missing", "--classes")),
         ((*SHAPE, "--samples", "0"), ("--samples must be at least 1; got 0",)),
         ((*SHAPE, "--test-samples", "-1"), ("--test-samples must not be negative; got -1",)),
-        (("--samples", "many"), ("--samples", "'many'")),
+        (("--samples", "many"), ("--samples: must be a whole number; got 'many'",)),
         ((*SHAPE, "--activation", "swish"), ("activation must be one of relu", "'swish'")),
         ((*SHAPE, "--loss", "hinge"), ("loss must be one of cross_entropy", "'hinge'")),
         ((*SHAPE, "--grow", "often"), ("grow must be off, auto", "'often'")),

@@ -130,3 +130,9 @@ def test_lonely_class_needs_no_test_part(tmp_path: Path) -> None:
     ):
         load_data(source)
     assert load_data(source, test_fraction=0).test is None
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_regression_on_classes_is_noted(regression: bool) -> None:
+    notes = load_data("digits", regression=regression).notes
+    assert notes == (("digits has classes; the regression is on their numbers",) if regression else ())

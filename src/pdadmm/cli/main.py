@@ -54,6 +54,15 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found, unknown
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        needed = {int: "a whole number", float: "a number"}.get(action.type)  # type: ignore[call-overload]
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            if needed is None:
+                raise
+            raise argparse.ArgumentError(action, f"must be {needed}; got {arg_string!r}") from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
             super()._check_value(action, value)

@@ -53,19 +53,22 @@ def load_data(
     train_table, test_table = _read(source, target, weight, mapped=place.is_disk)
     name = source if source in SOURCES else Path(source).name
     names = train_table.feature_names
+    notes = train_table.notes
+    if regression and source in SOURCES:
+        notes += (f"{source} has classes; the regression is on their numbers",)
     whole = _part(train_table)
     if test_table is not None:
-        given = Dataset(name, whole, _part(test_table), names, train_table.notes + test_table.notes)
+        given = Dataset(name, whole, _part(test_table), names, notes + test_table.notes)
         check_dataset(given, regression)
         return given if regression else _with_labels(given)
     check_part(whole, name, regression, names, one_class_allowed)
     if not regression:
         whole = Part(whole.X, as_labels(whole.y, name), whole.weight)
     if test_fraction == 0:
-        return Dataset(name, whole, None, names, train_table.notes)
+        return Dataset(name, whole, None, names, notes)
     place.check_room(whole.X.nbytes, "the training and the test part of the data")
     train, test = (_rows(whole, rows, place) for rows in _split(whole, test_fraction, split_seed, regression))
-    return Dataset(name, train, test, names, train_table.notes)
+    return Dataset(name, train, test, names, notes)
 
 
 def stream_samples(source: str, features: Sequence[str], target: str | None = None) -> Stream:
