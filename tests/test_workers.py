@@ -112,7 +112,7 @@ def test_messages_of_lower_precision(messages: str, item: int, scale: int, near:
 
     Per boundary and iteration p goes to the left and m to the right, each once: 2 N n items, and the reports.
     """
-    options = ["--workers", "2", "--grow", "off", "--placement", "3,4", "--hidden", "6x40"]
+    options = ["--workers", "2", "--grow", "off", "--placement", "3,4", "--hidden", "30,30,40,30,30,14"]
     exact = json.loads(train(tmp_path / "exact", *options).stdout)
     assert [worker["bytes_sent"] for worker in exact["workers"]] == [1437 * 40 * 4 * 25] * 2
     assert [worker["layers"] for worker in exact["workers"]] == [[1, 2, 3], [4, 5, 6, 7]]
@@ -123,7 +123,7 @@ def test_messages_of_lower_precision(messages: str, item: int, scale: int, near:
 
 
 def test_mistakes_are_found_before_any_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setattr(subprocess.Popen, "__init__", None)  # by which torchelastic starts them
     for options, found in (
         (["--workers", "8"], "layers, which are 7; got 8"),
         (["--shards", "2000"], "got 2000"),
