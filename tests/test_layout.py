@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 
 # From the ground up. Modules of one row may use each other.
 ROWS = [
-    ["errors", "history", "notation", "config", "version", "observer"],
+    ["errors", "history", "notation", "config", "version", "observer", "openmp"],
     ["machine", "rundir", "growth", "storage", "events", "shell", "units", "patience"],
     ["math", "data"],
     ["network", "block"],

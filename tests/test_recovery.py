@@ -140,9 +140,9 @@ def test_a_launcher_that_is_asked_to_stop(number: signal.Signals, tmp_path: Path
         run.until(lambda: fault.happened_in)
         kill(run.pid, number)
         stopped = run.workers()[1]
-        run.until(lambda: is_pending(stopped, number))
+        run.until(lambda: is_pending(stopped, signal.SIGTERM))
         kill(stopped, signal.SIGCONT)
-        assert run.wait() == 130, run.errors
+        assert run.wait() == 128 + number, run.errors
         assert_gone(str(out))
     assert_saved(out, 13)
     resume(out, calm, stopped_in=13)
@@ -162,7 +162,7 @@ def test_a_worker_that_is_asked_to_stop(tmp_path: Path, calm: Path) -> None:
     """SIGTERM of one worker, as a scheduler sends it, stops the run in order."""
     out, fault = tmp_path / "run", Fault(1, "q", 13, tmp_path / "fault", signal.SIGTERM)
     with Run(pdadmm(*WORKERS, "--out", str(out)), out, [fault]) as run:
-        assert run.wait() == 130, run.errors
+        assert run.wait() == 143, run.errors
         assert_gone(str(out))
     assert_saved(out, 13)
     resume(out, calm, stopped_in=13)

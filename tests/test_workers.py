@@ -123,7 +123,7 @@ def test_messages_of_lower_precision(messages: str, item: int, scale: int, near:
 
 
 def test_mistakes_are_found_before_any_process_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess.Popen, "__init__", None)  # by which torchelastic starts them
+    monkeypatch.setattr(subprocess.Popen, "__init__", None)  # by which they are started
     for options, found in (
         (["--workers", "8"], "layers, which are 7; got 8"),
         (["--shards", "2000"], "got 2000"),

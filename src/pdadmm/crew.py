@@ -2,26 +2,21 @@
 
 With `workers` above 1 each worker is a fresh Python process that calls `work`, so it does not matter
 whether the caller is a script, a notebook or a thread, and no `__main__` is imported. A temporary folder holds the
-data, which the workers map; the first worker writes the rows there as they come and, at the end, the model. Workers
-find one another through a file in it, so no port is needed. However the call ends, the processes are ended and the
-folder is deleted; if the caller itself is killed, the system ends them (Linux) and the folder is left.
+data, which the workers map; the first worker writes the rows there as they come and, at the end, the model. However the
+call ends, the processes are ended and the folder is deleted; if the caller itself is killed, the system ends them
+(Linux), and the next call deletes the folder.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -29,7 +24,7 @@ import torch
 from pdadmm import errors
 from pdadmm.config import Config, read_toml, to_toml
 from pdadmm.data import Dataset, Part
-from pdadmm.engine.launch import die_with_launcher
+from pdadmm.engine.launch import Outcome, Workers, die_with_launcher, own_rank, private_folder
 from pdadmm.errors import LostWorkerError, PdadmmError
 from pdadmm.history import Row
 from pdadmm.machine import keep_freed_memory
@@ -42,10 +37,8 @@ from pdadmm.storage import storage_of
 from pdadmm.trainer import train, train_in
 
 _ARRAYS = ("X", "y", "weight")
-_JOB_FILE, _CONFIG_FILE, _MEETING_FILE = "job.json", "config.toml", "meeting"
-_LOOK_EVERY = 0.05  # seconds
-_CODE = f"import sys; from {__name__} import work; sys.exit(work(sys.argv[1], *map(int, sys.argv[2:])))"
-_OTHERS_ENVIRONMENT = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+_JOB_FILE, _CONFIG_FILE = "job.json", "config.toml"
+_CODE = f"import sys; from {__name__} import work; sys.exit(work(sys.argv[1]))"
 
 
 @dataclass(frozen=True)
@@ -69,11 +62,9 @@ def train_arrays(
             result = train(config, data, _observer(patience, on_row, on_note))
         return Trained(result.model, result.history)
     check_run(config.resolved(), data, storage_of(config))  # mistakes are found before any process starts
-    with tempfile.TemporaryDirectory(prefix="pdadmm-") as name:
-        folder = Path(name)
+    with private_folder() as folder:
         _write_job(folder, config, data, patience)
-        with _workers(folder, config) as processes:
-            history = _follow(folder, processes, on_row, on_note)
+        history = _follow(folder, config, on_row, on_note)
         return Trained(load_model(folder / MODEL_FILE), history)
 
 
@@ -115,46 +106,15 @@ def _array_path(folder: Path, part: str, name: str) -> Path:
     return folder / f"{part}-{name}.npy"
 
 
-@contextmanager
-def _workers(folder: Path, config: Config) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes, which do not outlive the body."""
-    env = {name: value for name, value in os.environ.items() if name not in _OTHERS_ENVIRONMENT}
-    root = str(Path(__file__).parents[1])  # the caller may have found this package in a way of its own
-    env["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    env["OMP_NUM_THREADS"] = str(config.threads or 1)
-    env["WORLD_SIZE"] = str(config.workers)
-    env.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank in range(config.workers):
-            with (folder / f"stderr-{rank}").open("wb") as words:
-                command = [sys.executable, "-c", _CODE, str(folder), str(rank), str(os.getpid())]
-                # A session of its own: Ctrl-C in the terminal is for the caller, who ends the workers.
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=env, start_new_session=True
-                )
-            processes.append(process)
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
-
-
-def _follow(
-    folder: Path,
-    processes: list[subprocess.Popen[bytes]],
-    on_row: Callable[[Row], None],
-    on_note: Callable[[str], None],
-) -> list[Row]:
-    """Pass on what the first worker tells until all have ended; raise what one of them ended of."""
+def _follow(folder: Path, config: Config, on_row: Callable[[Row], None], on_note: Callable[[str], None]) -> list[Row]:
+    """Start the workers and pass on what the first one tells until all have ended; raise what one of them ended of."""
     history: list[Row] = []
     (folder / HISTORY_FILE).touch()
     with (folder / HISTORY_FILE).open(encoding="utf-8") as file:
         unread = ""
-        while True:
-            codes = [process.poll() for process in processes]
+
+        def read_on() -> None:
+            nonlocal unread
             unread += file.read()
             *lines, unread = unread.split("\n")
             for told in map(json.loads, lines):
@@ -163,40 +123,45 @@ def _follow(
                 else:
                     history.append(told)
                     on_row(told)
-            if any(codes):
-                raise _reason(folder, processes)
-            if all(code == 0 for code in codes):
-                return history
-            time.sleep(_LOOK_EVERY)
+
+        def output(rank: int) -> IO[bytes]:
+            return _output_path(folder, rank).open("wb")
+
+        command = ("-c", _CODE, str(folder))
+        threads = config.threads or 1
+        with Workers(command, config.workers, threads, config.timeout, folder, output=output) as workers:
+            outcome = workers.wait(read_on)
+        read_on()
+    if outcome.code:
+        raise _reason(folder, outcome)
+    return history
 
 
-def _reason(folder: Path, processes: list[subprocess.Popen[bytes]]) -> PdadmmError:
-    """Why a worker ended: its own reason comes before the loss that the others felt."""
-    time.sleep(4 * _LOOK_EVERY)  # one that felt the loss first is not the one that was lost
-    codes = {rank: code for rank, process in enumerate(processes) if (code := process.poll())}
-    own = [rank for rank, code in codes.items() if code != LostWorkerError.exit_code]
-    rank = (own or list(codes))[0]
-    if (path := folder / f"error-{rank}.json").exists():
+def _output_path(folder: Path, rank: int) -> Path:
+    return folder / f"output-{rank}"
+
+
+def _reason(folder: Path, outcome: Outcome) -> PdadmmError:
+    """Why the workers ended, in the words of the one that ended first."""
+    if (path := folder / f"error-{outcome.rank}.json").exists() and outcome.code != LostWorkerError.exit_code:
         name, message = json.loads(path.read_text(encoding="utf-8"))
         reason: PdadmmError = getattr(errors, name)(message)
         return reason
-    words = (folder / f"stderr-{rank}").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    how = f"was killed by signal {-codes[rank]}" if codes[rank] < 0 else f"ended with code {codes[rank]}"
-    return LostWorkerError(": ".join([f"the worker process of rank {rank} {how}", *words]))
+    last = _output_path(folder, outcome.rank).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    event = outcome.event or f"the process of rank {outcome.rank} ended with code {outcome.code}"
+    return LostWorkerError(": ".join([event, *last]))
 
 
 # --- a worker's side
 
 
-def work(name: str, rank: int, parent: int) -> int:
+def work(name: str) -> int:
     """Be one worker of a job; returns the exit code."""
     die_with_launcher()
-    if os.getppid() != parent:  # it died before the system was asked
-        return LostWorkerError.exit_code
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     keep_freed_memory()
-    folder = Path(name)
+    folder, rank = Path(name), own_rank()
     try:
         _train_job(folder, rank)
     except PdadmmError as error:
@@ -212,7 +177,7 @@ def _train_job(folder: Path, rank: int) -> None:
     config = Config.from_mapping(read_toml(folder / _CONFIG_FILE))
     job = json.loads((folder / _JOB_FILE).read_text(encoding="utf-8"))
     patience = Patience(**job["patience"]) if job["patience"] else None
-    world = DistributedWorld(config.workers, 1, config.timeout, rank, f"file://{folder / _MEETING_FILE}")
+    world = DistributedWorld(config.workers, 1, config.timeout)
     data = _read_data(folder, job) if holds_data(world) else None
     with (folder / HISTORY_FILE).open("a", encoding="utf-8") as file:
 

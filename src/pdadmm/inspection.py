@@ -52,10 +52,12 @@ class Checkpoint:
     """When it was completed, in seconds since 1970."""
     problem: str
     manifest: Manifest | None
+    is_whole: bool
+    """Whether all of its own files are right; what is wrong may be the history that belongs to it."""
 
     @property
     def valid(self) -> bool:
-        """Whether a run can go on from it."""
+        """Whether a run can go on from it, with all rows of its history."""
         return not self.problem
 
     @property
@@ -100,7 +102,8 @@ class Inspection:
     @property
     def newest(self) -> Checkpoint | None:
         """What a resumed run goes on from."""
-        return next((found for found in self.checkpoints if found.valid), None)
+        valid = [found for found in self.checkpoints if found.valid]
+        return next(iter(valid or [found for found in self.checkpoints if found.is_whole]), None)
 
     @property
     def is_part(self) -> bool:
@@ -310,16 +313,18 @@ def _checkpoint(found: Inspection, folder: Folder, epoch: int) -> Checkpoint:
     def look() -> None:
         manifests.append(read_manifest(directory))
         check_files(directory, manifests[0].files)
-        _check_fits_history(found.path, manifests[0])
 
     size, saved = 0, None
     problem = _wrong(directory, look)
+    is_whole = not problem
+    if is_whole:
+        problem = _wrong(directory, lambda: _check_fits_history(found.path, manifests[0]))
     try:
         size = sum(entry.lstat().st_size for entry in directory.iterdir())
         saved = (directory / MANIFEST_FILE).lstat().st_mtime
     except OSError:
         pass  # it is missing, which has been found above
-    return Checkpoint(epoch, size, saved, problem, manifests[0] if manifests else None)
+    return Checkpoint(epoch, size, saved, problem, manifests[0] if manifests else None, is_whole)
 
 
 def _check_fits_history(run: Path, manifest: Manifest) -> None:

@@ -24,8 +24,9 @@ from pdadmm.checkpoint.restore import Source
 from pdadmm.checkpoint.saver import Saver
 from pdadmm.config import Config, read_toml, to_toml
 from pdadmm.data import Dataset
+from pdadmm.engine.launch import inherited_lock
 from pdadmm.engine.world import World
-from pdadmm.errors import PdadmmError, UserError
+from pdadmm.errors import DamageError, PdadmmError, UserError
 from pdadmm.events import EventWriter
 from pdadmm.history import Row
 from pdadmm.machine import return_freed_memory
@@ -75,7 +76,7 @@ def carry_out(
     with ExitStack() as stack:
         leads = _leads(world, place.path)
         place = _settled(world, place, config)
-        directory = RunDirectory(place.path, place.overwrite, place.resume)
+        directory = RunDirectory(place.path, place.overwrite, place.resume, inherited_lock())
         with _together(world):
             if leads:
                 stack.enter_context(directory)
@@ -186,6 +187,8 @@ class _Scribe:
         self._before: list[Row] = []
         self._begun = False
         self._resumed: tuple[int, int] | None = None
+        self._rescued: list[Row] | None = None
+        self._damaged: set[int] = set()  # lengths at which the history was not what it had been
 
     def observer(self) -> Observer:
         """What the run tells, written down and passed on."""
@@ -198,7 +201,11 @@ class _Scribe:
         def check_history(mark: HistoryMark) -> None:
             if self._is_first:
                 assert directory is not None
-                directory.check_history(mark.bytes, mark.sha256)
+                try:
+                    directory.check_history(mark.bytes, mark.sha256)
+                except DamageError:
+                    self._damaged.add(mark.bytes)
+                    raise
 
         return Source(self.folder, place.allow_changes, check_history)
 
@@ -214,6 +221,14 @@ class _Scribe:
         self._observer.on_resume(epoch, history_bytes)
         if not self._is_first:
             return []
+        if history_bytes in self._damaged:
+            assert self._directory is not None
+            self._before = self._rescued = self._directory.rescued_rows(epoch)
+            self._observer.on_warning(
+                f"{HISTORY_FILE} is damaged: the rows of {len(self._before)} of its {epoch} epochs can be read and are "
+                f"kept; the file is set aside"
+            )
+            return list(self._before)
         with (self.folder.run / HISTORY_FILE).open("rb") as file:
             self._before = [json.loads(line) for line in file.read(history_bytes).splitlines()]
         return list(self._before)
@@ -242,7 +257,7 @@ class _Scribe:
             directory.begin(self._config)
         else:
             epoch, history_bytes = self._resumed
-            directory.go_on(self._config, history_bytes)
+            directory.go_on(self._config, history_bytes, self._rescued)
             for name in self.folder.put_aside_after(epoch):
                 self._observer.on_note(f"checkpoints/{name} is not used and will be deleted when two are newer")
 
@@ -267,6 +282,7 @@ def _sha256(path: Path) -> str:
 
 
 def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], observer: Observer) -> None:
+    directory.check_held()
     result.model.save(directory.path / MODEL_FILE)
     summary["model_sha256"] = _sha256(directory.path / MODEL_FILE)
     directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")

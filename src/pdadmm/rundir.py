@@ -13,17 +13,21 @@ report.html         the run to look at, see `pdadmm.report`
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
+import io
 import json
 import os
+import re
+import secrets
 import shutil
 import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, BinaryIO, Self
 
 from pdadmm.errors import DamageError, StorageError, UserError
 from pdadmm.history import Row
@@ -40,6 +44,7 @@ LOCK_FILE = ".lock"
 _LOCK_TRIES, _LOCK_SECONDS = 5, 0.1
 _FILES = (CONFIG_FILE, HISTORY_FILE, MODEL_FILE, SUMMARY_FILE, PLOT_FILE)
 _FOLDERS = (CHECKPOINTS, EVENTS)
+_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, (*_FILES, REPORT_FILE)))})(\.[0-9a-f]{{16}})?\.tmp")
 
 
 @contextlib.contextmanager
@@ -53,11 +58,32 @@ def storing(path: Path) -> Iterator[None]:
 
 def write_whole(path: Path, *parts: bytes | memoryview) -> None:
     """Write to a temporary file beside `path`, then rename: a reader sees the old file or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    with _replacing(path) as file:
+        file.writelines(parts)
+
+
+@contextlib.contextmanager
+def writing_whole(path: Path) -> Iterator[IO[str]]:
+    """The same for a text that is written bit by bit; its directory is made, and goes again if nothing comes of it."""
+    made = make_directory(path.parent)
+    try:
+        with _replacing(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+            yield text
+            text.flush()
+            text.detach()
+    except BaseException:
+        _remove_empty(made)
+        raise
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file of a random name, which takes the place of `path` at the end. No link is followed."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with storing(path):
-            with temporary.open("wb") as file:
-                file.writelines(parts)
+            with open_new(temporary) as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -65,22 +91,34 @@ def write_whole(path: Path, *parts: bytes | memoryview) -> None:
         temporary.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def writing_whole(path: Path) -> Iterator[IO[str]]:
-    """The same for a text that is written bit by bit; its directory is made, and goes again if nothing comes of it."""
-    made = make_directory(path.parent)
-    temporary = path.with_name(f".{path.name}.tmp")
+def open_new(path: Path) -> BinaryIO:
+    """Make a file and open it for writing; what is there already, a link too, is refused."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb")
+
+
+def sweep(directory: Path) -> None:
+    """Delete the temporary files that killed processes left; only who holds the directory may do that."""
+    for path in directory.glob(".*.tmp"):
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+class NotPlainError(OSError):
+    """A link, a pipe, a folder or a device stands where a plain file should be."""
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a plain file as it is; no link is followed, and no pipe waited for."""
     try:
-        with storing(path), temporary.open("w", encoding="utf-8", newline="") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        with storing(path):
-            temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        _remove_empty(made)
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise NotPlainError(error.errno, f"{path} is not a plain file") from None
         raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise NotPlainError(errno.EINVAL, f"{path} is not a plain file")
+    return handle
 
 
 def check_regular(path: Path) -> None:
@@ -120,23 +158,28 @@ def _remove_empty(directories: list[Path]) -> None:
 class RunDirectory:
     """A directory held by one run; use it as a context manager.
 
-    `resume` takes a directory that holds a run, `overwrite` one that may.
+    `resume` takes a directory that holds a run, `overwrite` one that may. With `lock` the directory is held already, by
+    the process that started this one, and has been found fit for use; `lock` is the file, open in both.
     """
 
-    def __init__(self, path: Path, overwrite: bool = False, resume: bool = False) -> None:
+    def __init__(self, path: Path, overwrite: bool = False, resume: bool = False, lock: int | None = None) -> None:
         self.path = path
         self._overwrite, self._resume = overwrite, resume
-        self._lock: IO[str] | None = None
+        self._inherited = lock
+        self.lock = -1 if lock is None else lock
+        """The open file by which the directory is held."""
         self._created: list[Path] = []
         self._history_hash = hashlib.sha256()
         self._history_bytes = 0
 
     def __enter__(self) -> Self:
+        if self._inherited is not None:
+            return self
         if self._resume and not (self.path / CONFIG_FILE).is_file():
             raise UserError(f"{self.path} holds no run to resume: it has no {CONFIG_FILE}")
         self._created = make_directory(self.path)
         try:
-            self._lock = self._locked()
+            self.lock = self._locked()
         except OSError as error:
             _remove_empty(self._created)
             raise UserError(f"cannot use {self.path} as run directory: {error.strerror}") from None
@@ -149,65 +192,108 @@ class RunDirectory:
             )
         return self
 
-    def _locked(self) -> IO[str]:
+    def _locked(self) -> int:
+        """Open the lock file, as it is, and lock it."""
         path = self.path / LOCK_FILE
         for _ in range(_LOCK_TRIES):
-            lock = path.open("w")
+            try:
+                lock = open_plain(path, os.O_RDWR | os.O_CREAT)
+            except NotPlainError as error:
+                raise UserError(f"cannot use {self.path} as run directory: {error.strerror}; take that away") from None
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # A run that just ended may have taken the file away between our opening and our locking it.
-                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                if _is_file_at(lock, path):
                     return lock
             except OSError:
                 pass
-            lock.close()
+            os.close(lock)
             time.sleep(_LOCK_SECONDS)  # whoever looks whether the directory is in use holds it for a moment
         raise UserError(f"the run directory {self.path} is in use by another run")
 
     def _used(self) -> list[str]:
-        return [name for name in (*_FILES, *_FOLDERS) if (self.path / name).exists()]
+        return [name for name in (*_FILES, *_FOLDERS) if os.path.lexists(self.path / name)]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._release()
+        if self._inherited is None:
+            self._release()
 
     def _release(self) -> None:
-        assert self._lock is not None
-        (self.path / LOCK_FILE).unlink(missing_ok=True)
-        self._lock.close()
-        _remove_empty(self._created)
+        if _is_file_at(self.lock, self.path / LOCK_FILE):  # else another's run may be there by now
+            (self.path / LOCK_FILE).unlink(missing_ok=True)
+            _remove_empty(self._created)
+        os.close(self.lock)
+
+    def check_held(self) -> None:
+        """Find out whether the directory at the run's path is still the one that the run holds."""
+        if not _is_file_at(self.lock, self.path / LOCK_FILE):
+            raise StorageError(
+                f"the run directory {self.path} was deleted, moved or replaced while the run was using it; if it was "
+                f"moved, go on with pdadmm train --resume and its new place"
+            )
 
     def begin(self, config: str) -> None:
         """Clear away the run before, which is kept until this one can no longer be refused, and write config.toml."""
+        self.check_held()
+        sweep(self.path)
         with storing(self.path):
             for name in self._used():
-                if name in _FOLDERS:
+                if name in _FOLDERS and not (self.path / name).is_symlink():
                     shutil.rmtree(self.path / name)
                 else:
                     (self.path / name).unlink()
             (self.path / REPORT_FILE).unlink(missing_ok=True)  # it shows the run before
         self.write_text(CONFIG_FILE, config)
 
-    def go_on(self, config: str, history_bytes: int) -> None:
-        """Take the run up again after so many bytes of its history; its results stay until there are new ones."""
+    def go_on(self, config: str, history_bytes: int, rescued: list[Row] | None = None) -> None:
+        """Take the run up again after so many bytes of its history; its results stay until there are new ones.
+
+        A history that is damaged is set aside, and the rows `rescued` from it take its place.
+        """
         path = self.path / HISTORY_FILE
+        sweep(self.path)
         self.write_text(CONFIG_FILE, config)
         with storing(path):
-            if path.exists():
+            if rescued is not None:
+                if os.path.lexists(path):
+                    path.rename(path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}"))
+                write_whole(path, "".join(json.dumps(row) + "\n" for row in rescued).encode())
+                history_bytes = path.stat().st_size
+            elif path.exists():
                 os.truncate(path, history_bytes)
+            if path.exists():
                 self._history_hash = hashlib.sha256(path.read_bytes())
         self._history_bytes = history_bytes
 
+    def rescued_rows(self, epoch: int) -> list[Row]:
+        """The rows up to an epoch that can still be read in a damaged history."""
+        rows: dict[int, Row] = {}
+        try:
+            handle = open_plain(self.path / HISTORY_FILE, os.O_RDONLY)
+        except OSError:
+            return []
+        with os.fdopen(handle, "rb") as file:
+            for line in file.read().splitlines():
+                with contextlib.suppress(ValueError, RecursionError):
+                    row = json.loads(line)
+                    number = row.get("epoch") if isinstance(row, dict) else None
+                    if type(number) is int and 0 < number <= epoch:
+                        rows[number] = row
+        return [rows[number] for number in sorted(rows)]
+
     def write_text(self, name: str, text: str) -> None:
         """Put a text file into the directory, whole or not at all."""
+        self.check_held()
         write_whole(self.path / name, text.encode())
 
     def append_row(self, row: Row) -> None:
         """Append one line to the history; a line that does not fit is taken back."""
         path, line = self.path / HISTORY_FILE, (json.dumps(row) + "\n").encode()
+        self.check_held()
         try:
-            with storing(path), path.open("ab") as file:
+            with storing(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
                 file.write(line)
         except (StorageError, KeyboardInterrupt):
             if self._history_bytes:
@@ -241,13 +327,25 @@ class RunDirectory:
 def is_in_use(path: Path) -> bool:
     """True while a run holds the directory."""
     try:
-        with (path / LOCK_FILE).open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = open_plain(path / LOCK_FILE, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except OSError:
         return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
     return False
+
+
+def _is_file_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except OSError:
+        return False
 
 
 def read_history(run: Path) -> list[Row]:

@@ -399,6 +399,14 @@ def test_a_damaged_history_is_why_a_checkpoint_is_not_valid(pdadmm: Command, run
     found_in(pdadmm)
 
 
+def test_without_its_history_a_run_goes_on_from_the_newest_checkpoint(pdadmm: Command, run: Path) -> None:
+    (run / "history.jsonl").write_text("\n" + (run / "history.jsonl").read_text())
+    report = assert_damaged(pdadmm, "run/history.jsonl does not begin with the")
+    assert report["resume_epoch"] == 3
+    follow(pdadmm, report)
+    found_in(pdadmm)
+
+
 OTHERS: dict[str, tuple[str, bytes, str]] = {
     "toml": ("config.toml", b"\xff\xfe", "run/config.toml is not a TOML file"),
     "option": ("config.toml", b"hiden = 3", "run/config.toml: unknown option 'hiden'"),

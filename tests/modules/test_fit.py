@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pdadmm
+import pdadmm.modules
 from pdadmm.errors import UserError
 from pdadmm.history import Row
 from pdadmm.modules.layers import is_untouched, read

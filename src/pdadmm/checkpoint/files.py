@@ -48,7 +48,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
 def _write(path: Path, tensors: Mapping[str, Tensor], direct: int) -> tuple[int, str]:
     """Past the cache where that can be done: filling it takes the processor longer than the hash does."""
     digest, buffer, size = hashlib.sha256(), _buffer(tensors), 0
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | direct, 0o666)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | direct, 0o666)
     try:
         for count in _pieces(tensors, buffer):
             with memoryview(buffer) as view:

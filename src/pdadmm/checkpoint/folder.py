@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pdadmm.checkpoint.manifest import MANIFEST_FILE, Manifest, directory_name, epoch_of
-from pdadmm.rundir import CHECKPOINTS, storing
+from pdadmm.rundir import CHECKPOINTS, open_new, storing
 
 KEPT = 2
 LATEST = "latest"
@@ -56,7 +56,7 @@ class Folder:
         """All files are there: add the manifest and give the checkpoint its name."""
         saving, final = self.saving(manifest.epoch), self.directory(manifest.epoch)
         with storing(final):
-            with (saving / MANIFEST_FILE).open("wb") as file:
+            with open_new(saving / MANIFEST_FILE) as file:
                 file.write(manifest.to_bytes())
                 file.flush()
                 os.fsync(file.fileno())

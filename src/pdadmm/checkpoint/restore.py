@@ -94,7 +94,8 @@ class SavedRun:
 class Source:
     """Where a run may be resumed from.
 
-    `check_history` raises `DamageError` if the history up to a mark is not there; only the first process has it.
+    `check_history` raises `DamageError` if the history up to a mark is not there; only the first process has it. A
+    checkpoint is used without its history only if none has one.
     """
 
     folder: Folder
@@ -120,20 +121,34 @@ def find_newest(
     everyone = [json.loads(text) for text in world.gather(json.dumps([sorted(readable), complaints]))]
     complaints = sorted({(epoch, text) for _, found in everyone for epoch, text in found})
     common = set.intersection(*(set(epochs) for epochs, _ in everyone))
+    without_history: int | None = None
     for epoch in sorted(common, reverse=True):
         problem = _verify(readable[epoch], source, layers, rows)
         problems = sorted({text for text in world.gather(problem) if text})
         if not problems:
-            for damaged, text in complaints:
-                back = f"; going back to the checkpoint of epoch {epoch}" if damaged > epoch else ""
-                note(f"{text}{back}")
+            history = _check_history(readable[epoch], source)
+            problems = sorted({text for text in world.gather(history) if text})
+            if problems and without_history is None:
+                without_history = epoch
+        if not problems:
+            _tell(complaints, epoch, note)
             return SavedRun(readable[epoch], folder, rows, device)
         complaints += [(epoch, text) for text in problems]
+    if without_history is not None:
+        _tell(complaints, without_history, note)
+        return SavedRun(readable[without_history], folder, rows, device)
     if complaints:
         error = DamageError(f"no checkpoint of the run can be used: {'; '.join(text for _, text in complaints)}")
         error.everywhere = True
         raise error
     return None
+
+
+def _tell(complaints: list[tuple[int, str]], epoch: int, note: Callable[[str], None]) -> None:
+    """Say what was wrong on the way to the checkpoint of this epoch."""
+    for damaged, text in complaints:
+        back = f"; going back to the checkpoint of epoch {epoch}" if damaged > epoch else ""
+        note(f"{text}{back}")
 
 
 def _readable(
@@ -168,6 +183,14 @@ def _verify(manifest: Manifest, source: Source, layers: Sequence[int], rows: sli
     needed = {entry for layer in _own(manifest, layers) for entry in _entries(manifest, layer, rows)}
     try:
         check_files(source.folder.directory(manifest.epoch), sorted(needed, key=lambda entry: entry.name))
+    except DamageError as error:
+        return str(error)
+    return ""
+
+
+def _check_history(manifest: Manifest, source: Source) -> str:
+    """What is wrong with the history up to a checkpoint, or nothing."""
+    try:
         source.check_history(manifest.history)
     except DamageError as error:
         return str(error)

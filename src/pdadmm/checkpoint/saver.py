@@ -135,7 +135,8 @@ class Saver:
         """Write this process's files; what goes wrong is told by `complete`."""
         began = time.perf_counter()
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            for folder in (directory.parent, directory):  # the run directory itself is not made again, if it is gone
+                folder.mkdir(exist_ok=True)
             self._check_room(directory, layers)
             for number, tensors in layers.items():
                 name = FileEntry.file_name(number, self._world.shard)

@@ -1,8 +1,8 @@
 """Entry point: which command, and how it ends.
 
 Exit codes: 0 done; 1 a defect of ours; 2 a mistake in what was given; 3 the numbers diverged; 4 the disk refused;
-5 a process of the run was lost; 6 a file of a run or of the data cache is damaged; 7 the network failed; 130
-interrupted, after a whole iteration and with its model saved.
+5 a process of the run was lost; 6 a file of a run or of the data cache is damaged; 7 the network failed; 130 stopped by
+Ctrl-C, 143 by SIGTERM, after a whole iteration and with its model saved.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import os
 import platform
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -35,8 +36,6 @@ from pdadmm.cli import (
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError, did_you_mean
 from pdadmm.version import __version__
-
-INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
@@ -140,9 +139,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Connections to processes that are ending too cannot be taken down in order; trying would abort.
             os._exit(error.exit_code)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("pdadmm: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        terminated = isinstance(error, train.Terminated)
+        print(f"pdadmm: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
+        return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
     except BrokenPipeError:
         _discard_output()
         return 0

@@ -28,8 +28,6 @@ from pdadmm.rundir import RunDirectory
 from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
 
-INTERRUPTED = 130
-
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
@@ -47,11 +45,16 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+class Terminated(KeyboardInterrupt):
+    """A second SIGTERM, which ends the run at once."""
+
+
 class _StopRequest:
     """Ctrl-C or SIGTERM asks the run to end after the iteration; a second one ends it at once."""
 
     def __init__(self, speaks: bool) -> None:
-        self.asked = False
+        self.number = 0
+        """The signal that asked."""
         self._speaks = speaks
 
     def __enter__(self) -> _StopRequest:
@@ -63,9 +66,9 @@ class _StopRequest:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
+        if self.number:
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        self.number = number
         if self._speaks:
             # os.write: a handler may interrupt a print.
             os.write(2, b"stopping after this iteration; once more to stop at once\n")
@@ -108,10 +111,10 @@ def _launch(config: Config, arguments: argparse.Namespace) -> int:
     check_run(config.resolved(), _load(config, arguments, out), storage_of(config, out))
     if arguments.resume is None:
         given += ["--out", str(out)]
-    with RunDirectory(out, arguments.overwrite, arguments.resume is not None):
-        pass  # the processes will hold it; one that cannot be used is refused now
     processes = config.workers * config.shards
-    return launch(Launch(given, processes, config.threads, config.timeout, config.restarts, out))
+    with RunDirectory(out, arguments.overwrite, arguments.resume is not None) as directory:
+        run = Launch(given, processes, config.threads, config.timeout, config.restarts, out, directory.lock)
+        return launch(run)
 
 
 def _load(config: Config, arguments: argparse.Namespace, out: Path) -> Dataset:
@@ -137,7 +140,7 @@ def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     with _StopRequest(speaks=is_first) as stop:
         progress = Progress(config.epochs, arguments.quiet or not is_first)
         warn = progress.warn if is_first else progress.note
-        observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.asked, warn)
+        observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.number > 0, warn)
         try:
             summary = carry_out(world, config, data, place, observer)
         finally:
@@ -150,7 +153,7 @@ def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
         return 0
     if config.saves and summary["checkpoints"]["last_epoch"] != summary["epochs"]:
         raise StorageError("the run was stopped, but its last checkpoint could not be written")
-    return INTERRUPTED
+    return 128 + (stop.number or signal.SIGTERM)  # another process of the run may have been the one that was asked
 
 
 def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pdadmm.engine.codec import Codec
+from pdadmm.engine.launch import meeting_file
 from pdadmm.engine.world import Bounds, Traffic
 from pdadmm.errors import LostWorkerError, UserError
 
@@ -36,7 +37,8 @@ def _in_touch(what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, dist.DistError) as error:
-        why = "it did not answer in time" if "imed out" in str(error) else "its connection broke"
+        late = any(words in str(error) for words in ("imed out", "timeout"))  # gloo's words, and the store's
+        why = "it did not answer in time" if late else "its connection broke"
         raise LostWorkerError(f"lost another process while {what}: {why}") from error
 
 
@@ -116,14 +118,12 @@ def _tag(kind: str, sequence: int, chunk: int) -> int:
 
 
 class DistributedWorld:
-    """This process among the others of its run; made once the environment of torchrun is there.
+    """This process among the others of its run; made once the environment of our launcher or of torchrun is there.
 
-    With `rank` and `meeting`, a URL of torch.distributed, only WORLD_SIZE is needed of it.
+    Processes that our launcher started meet through a file; under torchrun they meet at its store on the network.
     """
 
-    def __init__(
-        self, num_stages: int, num_shards: int, timeout: float, rank: int = -1, meeting: str | None = None
-    ) -> None:
+    def __init__(self, num_stages: int, num_shards: int, timeout: float) -> None:
         size, expected = int(os.environ["WORLD_SIZE"]), num_stages * num_shards
         if size != expected:
             raise UserError(
@@ -131,7 +131,10 @@ class DistributedWorld:
             )
         limit = timedelta(seconds=timeout)
         with _in_touch("meeting the other processes"):
-            dist.init_process_group("gloo", meeting, limit, size if meeting else -1, rank)
+            if meeting := meeting_file():
+                dist.init_process_group("gloo", f"file://{meeting}", limit, size, int(os.environ["RANK"]))
+            else:
+                dist.init_process_group("gloo", timeout=limit)
         self.rank = dist.get_rank()
         self.stage, self.shard = divmod(self.rank, num_shards)
         self.num_stages, self.num_shards = num_stages, num_shards

@@ -1,124 +1,194 @@
-"""Start the processes of a run on this machine, through torchelastic, and tell how they ended.
+"""Start the processes of a run on this machine, watch them, and tell how they ended.
 
-Each process is this same program with the same arguments; it finds its rank in the environment, as under torchrun.
-torchelastic is imported here and only when a run has more than one process.
+Both the command line and the estimators start their workers here. No port of the network is needed: the workers find
+one another through a file in a folder that only this user can enter, and gloo's connections between them stay on the
+loopback interface. Runs on several hosts are started by torchrun instead.
 
-When a process is lost, torchelastic ends the others, and the run starts again with all of them, from its last
-checkpoint. The loop is ours, because only we can tell a lost process from a mistake that would happen again.
+When a process is lost, the others are ended, because the run cannot go on without it. `launch` then starts all of them
+again, from the last checkpoint.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import logging
+import fcntl
 import os
+import shutil
 import signal
+import socket
+import stat
+import subprocess
 import sys
 import tempfile
-import uuid
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Self
 
+from pdadmm import openmp
 from pdadmm.errors import LostWorkerError
 from pdadmm.machine import usable_cores
 
+GRACE = 5.0
+"""Seconds that the other processes have to end by themselves, once one was lost or a second signal came."""
+
 _PR_SET_PDEATHSIG = 1
-_ATTEMPT = "PDADMM_ATTEMPT"
+_LOOK_EVERY = 0.05  # seconds
+_FOLDER, _OWNER = "pdadmm-", "owner"
+_HALF_MADE = 3600.0  # seconds after which a folder without an owner was left by a start that was killed
+_MEETING, _ATTEMPT, _LAUNCHER, _LOCK = "PDADMM_MEETING", "PDADMM_ATTEMPT", "PDADMM_LAUNCHER", "PDADMM_LOCK"
+_OF_TORCHRUN = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
 
 
 @dataclass(frozen=True)
-class Launch:
-    """How the processes of a run are started."""
+class Outcome:
+    """How the processes of one attempt ended."""
 
-    arguments: Sequence[str]
-    processes: int
-    threads: int | None
-    timeout: float
-    restarts: int
-    directory: Path
-
-
-def launch(run: Launch) -> int:
-    """Run `python -m pdadmm ARGUMENTS` in all processes, again if one is lost; returns the run's exit code."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-
-    _set_environment(run)
-    try:
-        for attempt in range(run.restarts + 1):
-            os.environ[_ATTEMPT] = str(attempt)
-            code, event = _start(run)
-            if code != LostWorkerError.exit_code:
-                break
-            print(f"pdadmm: {event}; {_what_now(attempt, run)}", file=sys.stderr, flush=True)
-    except SignalException:  # torchelastic's handler stays in place between two attempts
-        return 128 + signal.SIGINT
-    return code
+    code: int
+    """The exit code of the run."""
+    rank: int = 0
+    """The process whose end decided it."""
+    event: str = ""
+    """Where a process was lost: which, and how."""
 
 
-def _what_now(attempt: int, run: Launch) -> str:
-    if attempt < run.restarts:
-        return f"starting again, from the last checkpoint if there is one (restart {attempt + 1} of {run.restarts})"
-    return f"no restart is left (--restarts {run.restarts}); go on with pdadmm train --resume {run.directory}"
+class Workers:
+    """The processes of one attempt at a run, each with its rank in the environment; a context manager that ends them.
 
+    `lock` is the file by which the run directory is held; the processes keep it open, so that the directory is held
+    until the last of them has ended. `output` says where what a rank prints goes, if not where our own output goes.
+    """
 
-def _start(run: Launch) -> tuple[int, str]:
-    """One attempt: its exit code and, where a process was lost, which and how."""
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    def __init__(
+        self,
+        command: Sequence[str],
+        processes: int,
+        threads: int | None,
+        timeout: float,
+        folder: Path,
+        attempt: int = 0,
+        lock: int | None = None,
+        output: Callable[[int], IO[bytes]] | None = None,
+    ) -> None:
+        self._command, self._output, self._lock = list(command), output, lock
+        self._timeout, self._size = timeout, processes
+        self._environment = _environment(processes, threads, folder / f"meeting-{attempt}", attempt, lock)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ended: dict[int, int] = {}  # exit codes by rank, in the order in which the processes ended
+        self._first_failure = 0.0
+        self._stopped: dict[int, float] = {}  # since when a rank has been stopped by a signal
 
-    _silence()
-    with tempfile.TemporaryDirectory(prefix="pdadmm-") as logs:
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=run.processes,
-            run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            local_addr="localhost",
-            max_restarts=0,
-            logs_specs=DefaultLogsSpecs(log_dir=logs),  # torchelastic would leave a folder of its own behind
-            # After Ctrl-C or SIGTERM the processes finish an iteration and save; one that hangs is lost by then.
-            shutdown_timeout=int(2 * run.timeout) + 60,
-        )
+    def __enter__(self) -> Self:
         try:
-            elastic_launch(config, sys.executable)("-m", "pdadmm", *run.arguments)
-        except ChildFailedError as error:
-            return _explain(error)
-    return 0, ""
+            for rank in range(self._size):
+                self._processes.append(self._start(rank))
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _start(self, rank: int) -> subprocess.Popen[bytes]:
+        with self._output(rank) if self._output else contextlib.nullcontext() as output:
+            return subprocess.Popen(
+                [sys.executable, "-P", *self._command],  # -P: nothing is imported from the present directory
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                pass_fds=() if self._lock is None else (self._lock,),
+                start_new_session=True,  # Ctrl-C at a terminal is for the launcher, which passes it on
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+
+    def send(self, number: int) -> None:
+        """Send a signal to those that are left."""
+        for process in self._processes:
+            process.send_signal(number)
+
+    def wait(self, meanwhile: Callable[[], None] = lambda: None) -> Outcome:
+        """Wait until all have ended, or one was lost and the others had their time, calling `meanwhile` again and again."""
+        while (outcome := self._look()) is None:
+            meanwhile()
+            time.sleep(_LOOK_EVERY)
+        return outcome
+
+    def _look(self) -> Outcome | None:
+        now = time.monotonic()
+        for rank, process in enumerate(self._processes):
+            if rank not in self._ended and (code := process.poll()) is not None:
+                self._ended[rank] = code
+                self._stopped.pop(rank, None)
+                if code and not self._first_failure:
+                    self._first_failure = now
+            elif rank not in self._ended and _is_stopped(process.pid):
+                self._stopped.setdefault(rank, now)
+            else:
+                self._stopped.pop(rank, None)
+        if len(self._ended) == self._size or (self._first_failure and now - self._first_failure > GRACE):
+            return self._outcome()
+        if self._stopped and now - min(self._stopped.values()) > self._timeout:
+            return self._outcome()
+        return None
+
+    def _outcome(self) -> Outcome:
+        """A process's own reason to end comes before a loss, and the loss before what the others felt of it."""
+        own = [rank for rank, code in self._ended.items() if code > 0 and code != LostWorkerError.exit_code]
+        if own:
+            return Outcome(self._ended[own[0]], own[0])
+        lost = LostWorkerError.exit_code
+        for rank, code in self._ended.items():
+            if code < 0:
+                return Outcome(lost, rank, f"the process of rank {rank} was killed by {_signal_name(-code)}")
+        if self._stopped:
+            rank = min(self._stopped)
+            return Outcome(lost, rank, f"the process of rank {rank} was stopped by a signal and did not go on")
+        if len(self._ended) < self._size:
+            rank = next(rank for rank in range(self._size) if rank not in self._ended)
+            return Outcome(lost, rank, f"the process of rank {rank} did not answer within {self._timeout:g} s")
+        for rank, code in self._ended.items():
+            if code:
+                return Outcome(lost, rank, f"the process of rank {rank} lost touch with another")
+        return Outcome(0)
 
 
-def _silence() -> None:
-    """torchelastic's reports repeat in many lines what we say in one; each of its loggers has a level of its own."""
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+def _environment(processes: int, threads: int | None, meeting: Path, attempt: int, lock: int | None) -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if name not in _OF_TORCHRUN}
+    root = str(Path(__file__).parents[2])  # the caller may have found this package in a way of its own
+    env["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    env["OMP_NUM_THREADS"] = str(threads or max(1, usable_cores() // processes))
+    env |= openmp.settings()
+    env["WORLD_SIZE"] = env["LOCAL_WORLD_SIZE"] = str(processes)
+    env["GLOO_SOCKET_IFNAME"] = _loopback()
+    env |= {_MEETING: str(meeting), _ATTEMPT: str(attempt), _LAUNCHER: str(os.getpid())}
+    env.pop(_LOCK, None)
+    return env if lock is None else env | {_LOCK: str(lock)}
 
 
-def _set_environment(run: Launch) -> None:
-    cores = max(1, usable_cores() // run.processes)
-    os.environ["OMP_NUM_THREADS"] = str(run.threads or cores)
-    # Without this, processes of a restarted run dial the addresses of the dead ones.
-    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    # All processes are on this machine; its host name may resolve to an address that is not.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+def _loopback() -> str:
+    """The network interface that leads nowhere but to this machine."""
+    names = [name for _, name in socket.if_nameindex()]
+    return next((name for name in ("lo", "lo0") if name in names), "lo")
 
 
-def _explain(error: Exception) -> tuple[int, str]:
-    """What the processes ended of: one's own reason comes before the loss that the others felt."""
-    codes = {rank: int(failure.exitcode) for rank, failure in error.failures.items()}  # type: ignore[attr-defined]
-    # torchelastic ends the survivors with SIGTERM, or SIGKILL where they do not hear; whatever else came first.
-    own = [code for code in codes.values() if code > 0 and code != LostWorkerError.exit_code]
-    if own:
-        return own[0], ""
-    first = int(error.get_first_failure()[0])  # type: ignore[attr-defined]
-    killed = [rank for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM]
-    rank = first if codes[first] < 0 or not killed else killed[0]
-    if codes[rank] < 0:
-        return LostWorkerError.exit_code, f"the process of rank {rank} was killed by {_signal_name(-codes[rank])}"
-    return LostWorkerError.exit_code, f"the process of rank {rank} lost touch with another"
+def _is_stopped(pid: int) -> bool:
+    """Whether a child is stopped, as by SIGSTOP; one that has ended is left to be waited for."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
 
 
 def _signal_name(number: int) -> str:
@@ -128,6 +198,120 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A temporary folder that only this user can enter, deleted afterwards; those that killed programs left go too."""
+    _sweep(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER))  # of mode 0700
+    with (folder / _OWNER).open("x") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(place: Path) -> None:
+    """Delete private folders of this user whose owner does not live any more."""
+    for folder in place.glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):  # it is another's, in use, or gone by now
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                continue
+            try:
+                with (folder / _OWNER).open() as owner:
+                    fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except FileNotFoundError:
+                if time.time() - found.st_mtime < _HALF_MADE:
+                    continue
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A run of the command line whose processes are this same program with the same arguments."""
+
+    arguments: Sequence[str]
+    processes: int
+    threads: int | None
+    timeout: float
+    restarts: int
+    directory: Path
+    lock: int | None = None
+    """The file by which the run directory is held."""
+
+
+def launch(run: Launch) -> int:
+    """Run `python -m pdadmm ARGUMENTS` in all processes, again if one is lost; returns the run's exit code."""
+    with private_folder() as folder, _StopRequests(run.timeout) as requests:
+        for attempt in range(run.restarts + 1):
+            command = ("-m", "pdadmm", *run.arguments)
+            with Workers(command, run.processes, run.threads, run.timeout, folder, attempt, run.lock) as workers:
+                outcome = workers.wait(lambda workers=workers: requests.pass_on(workers))  # type: ignore[misc]
+            if requests.number:
+                return _stopped(outcome, requests.number, run)
+            if outcome.code != LostWorkerError.exit_code:
+                break
+            print(f"pdadmm: {outcome.event}; {_what_now(attempt, run)}", file=sys.stderr, flush=True)
+    return outcome.code
+
+
+def _what_now(attempt: int, run: Launch) -> str:
+    if attempt < run.restarts:
+        return f"starting again, from the last checkpoint if there is one (restart {attempt + 1} of {run.restarts})"
+    return f"no restart is left (--restarts {run.restarts}); go on with pdadmm train --resume {run.directory}"
+
+
+def _stopped(outcome: Outcome, number: int, run: Launch) -> int:
+    """The exit code of a run that was asked to stop: it may have ended by itself, or not as it should."""
+    if outcome.code < 128 and outcome.code != LostWorkerError.exit_code:
+        return outcome.code
+    if outcome.code == LostWorkerError.exit_code:
+        line = f"pdadmm: stopped before all was saved; go on with pdadmm train --resume {run.directory}"
+        print(line, file=sys.stderr, flush=True)
+    return 128 + number
+
+
+class _StopRequests:
+    """SIGINT and SIGTERM, passed on to the processes as SIGTERM: the first to end in order, the second to end at once.
+
+    In order: they finish an iteration and save. Processes that have not ended by then are killed.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.number = 0
+        self._times = self._passed_on = 0
+        self._seconds = 2 * timeout + 60  # an iteration, and what waits for its end
+        self._deadline = float("inf")
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.number = self.number or number
+        self._times += 1
+
+    def pass_on(self, workers: Workers) -> None:
+        """Send on what came since the last call."""
+        if self._passed_on < self._times:
+            self._passed_on += 1
+            seconds = GRACE if self._passed_on > 1 else self._seconds
+            self._deadline = min(self._deadline, time.monotonic() + seconds)
+            workers.send(signal.SIGTERM)
+        if time.monotonic() > self._deadline:
+            workers.send(signal.SIGKILL)
+
+
+# --- a process's own view
+
+
 def restarts() -> int:
     """How often the processes of this run were lost and started again, by our launcher or torchrun's --max-restarts."""
     return sum(int(os.environ.get(name, "0")) for name in (_ATTEMPT, "TORCHELASTIC_RESTART_COUNT"))
@@ -135,12 +319,14 @@ def restarts() -> int:
 
 def is_launched() -> bool:
     """True in a process that our own launcher started, and will start again."""
-    return is_worker() and _ATTEMPT in os.environ
+    return is_worker() and _MEETING in os.environ
 
 
 def is_worker() -> bool:
     """True in a process that torchrun or our own launcher started."""
-    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE")) and (
+        _MEETING in os.environ or "MASTER_ADDR" in os.environ
+    )
 
 
 def own_rank() -> int:
@@ -148,7 +334,19 @@ def own_rank() -> int:
     return int(os.environ["RANK"]) if is_worker() else 0
 
 
+def meeting_file() -> str | None:
+    """The file through which the processes that our launcher started find one another; None under torchrun."""
+    return os.environ.get(_MEETING)
+
+
+def inherited_lock() -> int | None:
+    """The open file by which our launcher holds the run directory; None where it started no process."""
+    return int(os.environ[_LOCK]) if _LOCK in os.environ else None
+
+
 def die_with_launcher() -> None:
     """Ask the system to end this process when the one that started it dies, where the system can (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get(_LAUNCHER, str(os.getppid())) != str(os.getppid()):  # it died before the system was asked
+        os._exit(LostWorkerError.exit_code)
