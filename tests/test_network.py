@@ -1,4 +1,4 @@
-"""What a run on this machine offers to the network: nothing but gloo's sockets on loopback, which strangers cannot use."""
+"""What a run on this machine offers to the network: gloo's sockets on loopback, of which strangers can make no use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def listening(pids: list[int]) -> set[Address]:
     inodes = set()
     for pid in pids:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
-            target = os.readlink(entry)
+            target = str(entry.readlink())
             if target.startswith("socket:["):
                 inodes.add(target[8:-1])
     found = set()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +15,7 @@ from faults.harness import (
     Recovery,
     Run,
     checkpoints,
+    fill,
     finish,
     history,
     is_pending,
@@ -29,6 +26,7 @@ from faults.harness import (
     recover,
     resumed_from,
     same_bits,
+    small_disk,
 )
 from processes import assert_gone
 from resume_cases import pdadmm as in_this_process
@@ -213,29 +211,6 @@ def test_a_directory_in_use_is_refused(tmp_path: Path, calm: Path) -> None:
 
 
 # --- a full disk
-
-
-@contextmanager
-def small_disk(path: Path, megabytes: int) -> Iterator[Path]:
-    """A file system of its own, which can be filled."""
-    if os.geteuid() != 0:
-        pytest.skip("a small file system needs root")
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("this machine does not allow to mount a tmpfs")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def fill(disk: Path, room: int) -> Path:
-    """A file that leaves so many bytes."""
-    filler = disk / "filler"
-    with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(disk).free - room))
-    return filler
 
 
 @pytest.mark.slow

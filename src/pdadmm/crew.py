@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -167,7 +169,11 @@ def work(name: str) -> int:
     except PdadmmError as error:
         told = json.dumps([type(error).__name__, str(error)])
         (folder / f"error-{rank}.json").write_text(told, encoding="utf-8")
-        return error.exit_code
+        # Connections to processes that are ending too cannot be taken down in order; trying would abort.
+        os._exit(error.exit_code)
+    except Exception:
+        traceback.print_exc()  # into the file of this worker's output
+        os._exit(1)
     return 0
 
 

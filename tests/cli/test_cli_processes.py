@@ -129,7 +129,7 @@ def test_interrupted(npz: Path, tmp_path: Path) -> None:
             wait_for_rows(run, process)
             process.send_signal(signals[name])
             out, err = process.communicate(timeout=DEADLINE)
-            assert process.returncode == 130, err
+            assert process.returncode == 128 + signals[name], err
             assert "Traceback" not in err
             check_interrupted(run, strict_json(out))
             with pytest.raises(ProcessLookupError):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import pytest
 
 from processes import assert_gone, processes_of, rank_of
 
@@ -243,6 +247,29 @@ def resumed_from(out: Path) -> int | None:
 def checkpoints(out: Path) -> list[int]:
     """The epochs of the checkpoints that are there."""
     return sorted(int(path.name.removeprefix("epoch-")) for path in (out / "checkpoints").glob("epoch-????????"))
+
+
+@contextmanager
+def small_disk(path: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of its own, which can be filled."""
+    if os.geteuid() != 0:
+        pytest.skip("a small file system needs root")
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not allow to mount a tmpfs")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def fill(disk: Path, room: int) -> Path:
+    """A file that leaves so many bytes."""
+    filler = disk / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(disk).free - room))
+    return filler
 
 
 def kill(pid: int, *signals: int) -> None:

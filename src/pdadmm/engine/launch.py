@@ -119,7 +119,7 @@ class Workers:
             process.send_signal(number)
 
     def wait(self, meanwhile: Callable[[], None] = lambda: None) -> Outcome:
-        """Wait until all have ended, or one was lost and the others had their time, calling `meanwhile` again and again."""
+        """Wait until all have ended, or one was lost and the others had their time; keep calling `meanwhile`."""
         while (outcome := self._look()) is None:
             meanwhile()
             time.sleep(_LOOK_EVERY)
@@ -149,9 +149,12 @@ class Workers:
         if own:
             return Outcome(self._ended[own[0]], own[0])
         lost = LostWorkerError.exit_code
-        for rank, code in self._ended.items():
-            if code < 0:
-                return Outcome(lost, rank, f"the process of rank {rank} was killed by {_signal_name(-code)}")
+        # A process that loses another one may abort while it takes its connections down.
+        killed = sorted((code == -signal.SIGABRT, rank) for rank, code in self._ended.items() if code < 0)
+        if killed:
+            rank = killed[0][1]
+            name = _signal_name(-self._ended[rank])
+            return Outcome(lost, rank, f"the process of rank {rank} was killed by {name}")
         if self._stopped:
             rank = min(self._stopped)
             return Outcome(lost, rank, f"the process of rank {rank} was stopped by a signal and did not go on")
