@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-SPINS = "30000"
-"""Rounds of waiting before a thread sleeps; the library's own choice is ten times as many."""
+SPINS = "3000"
+"""Rounds of waiting before a thread sleeps; the library's own choice is a hundred times as many."""
 _CHOSEN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
