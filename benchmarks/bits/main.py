@@ -30,8 +30,9 @@ from safetensors.numpy import load_file
 
 LIMIT = 600  # seconds of one command
 SCORES = re.compile("objective|accuracy|r2|certified|residuals")
-EXACT = {"hidden": "5x40", "epochs": 24, "threads": 1}
-PAPER = {
+Options = Mapping[str, str | int | float]
+EXACT: Options = {"hidden": "5x40", "epochs": 24, "threads": 1}
+PAPER: Options = {
     "nu": 1e-4,
     "rho": 1e-4,
     "solver": "backtracking",
@@ -43,16 +44,16 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Case:
-    """A run by its options; `then` are flags with which it is resumed, `kill` the row after which a worker is killed."""
+    """A run by its options; `then`: flags with which it is resumed; `kill`: the row after which a worker is killed."""
 
-    options: Mapping[str, str | int | float] = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
     then: tuple[str, ...] = ()
     kill: int = 0
 
 
 def cases(folder: Path) -> dict[str, Case]:
     """The runs, by name; those on tables use the files in `folder`."""
-    numbers = {"data": str(folder / "numbers.csv"), "target": "y", "hidden": "2x20", "epochs": 12, "threads": 1}
+    numbers: Options = {"data": str(folder / "numbers.csv"), "target": "y", "hidden": "2x20", "epochs": 12, "threads": 1}
     made = {
         "serial": Case(EXACT),
         "two threads": Case({**EXACT, "threads": 2}),
@@ -69,7 +70,7 @@ def cases(folder: Path) -> dict[str, Case]:
         "linearized": Case({**EXACT, "solver": "linearized"}),
         "linearized, two workers": Case({**EXACT, "solver": "linearized", "workers": 2}),
         "linearized, one step size": Case({**EXACT, "solver": "linearized", "step_size": "one"}),
-        "the paper's preset": Case({**EXACT, **PAPER}),
+        "the paper's preset": Case({**EXACT, **PAPER, "grow_output": "fresh"}),
         "float64": Case({**EXACT, "dtype": "float64"}),
         "disk": Case({**EXACT, "storage": "disk"}),
         "tanh and leaky relu": Case({**EXACT, "activation": "tanh,sigmoid,leaky_relu,hardtanh,identity"}),
@@ -118,7 +119,7 @@ def train(source: Path, case: Case, out: Path) -> str:
     config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items()))
     command = [sys.executable, "-m", "pdadmm", "train", "--quiet", "--json"]
     env = {**os.environ, "PYTHONPATH": str(source / "src")}
-    run(command + ["--config", str(config), "--out", str(out)], env, out if case.kill else None, case.kill)
+    run([*command, "--config", str(config), "--out", str(out)], env, out if case.kill else None, case.kill)
     if case.then:
         run([*command, "--resume", str(out), *case.then], env)
     rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]

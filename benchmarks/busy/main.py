@@ -19,6 +19,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 from benchmarks.common import Row, make_parser, parse, report
+
 from pdadmm import openmp
 from pdadmm.machine import usable_cores
 
@@ -75,7 +76,7 @@ def epoch(hidden: str, epochs: int, threads: int, setting: dict[str, str]) -> fl
             [*command, "--quiet", "--json", "--out", str(out)], env=env, check=True, timeout=LIMIT, stdout=PIPE
         )
         rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-        return statistics.median(row["seconds"] for row in rows)
+        return float(statistics.median(row["seconds"] for row in rows))
 
 
 def main() -> None:

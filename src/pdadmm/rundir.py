@@ -67,7 +67,8 @@ def writing_whole(path: Path) -> Iterator[IO[str]]:
     """The same for a text that is written bit by bit; its directory is made, and goes again if nothing comes of it."""
     made = make_directory(path.parent)
     try:
-        with _replacing(path) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+        with _replacing(path) as file:
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
             yield text
             text.flush()
             text.detach()
