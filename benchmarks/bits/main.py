@@ -53,7 +53,13 @@ class Case:
 
 def cases(folder: Path) -> dict[str, Case]:
     """The runs, by name; those on tables use the files in `folder`."""
-    numbers: Options = {"data": str(folder / "numbers.csv"), "target": "y", "hidden": "2x20", "epochs": 12, "threads": 1}
+    numbers: Options = {
+        "data": str(folder / "numbers.csv"),
+        "target": "y",
+        "hidden": "2x20",
+        "epochs": 12,
+        "threads": 1,
+    }
     made = {
         "serial": Case(EXACT),
         "two threads": Case({**EXACT, "threads": 2}),
