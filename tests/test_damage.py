@@ -28,6 +28,8 @@ from pdadmm.checkpoint.files import write_tensors
 from pdadmm.checkpoint.folder import Folder
 from pdadmm.checkpoint.manifest import MANIFEST_FILE, check_files, read_manifest
 from pdadmm.config import Config
+from pdadmm.errors import DamageError
+from pdadmm.rundir import read_history
 from pdadmm.trainer import load_for
 from resume_cases import (
     assert_same_run,
@@ -644,3 +646,15 @@ def test_a_factorisation_that_fails_ends_in_a_line(options: tuple[str, ...], tmp
     samples = write_samples(tmp_path / "samples.npz")
     found = pdadmm("train", "--data", samples, "--hidden", "3x6", "--grow", "off", "--threads", "1", *options)
     assert found.code == 3
+
+
+def test_a_history_is_read_up_to_a_half_line_and_refused_where_it_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
+    assert [row["epoch"] for row in read_history(tmp_path)] == [1, 2]
+    path.write_text('{"epoch": 1}\n?\n{"epoch": 3}\n')
+    with pytest.raises(DamageError, match=r"line 2 of .*history.jsonl is not JSON"):
+        read_history(tmp_path)
+    problems: list[str] = []
+    assert [row["epoch"] for row in read_history(tmp_path, problems)] == [1, 3]
+    assert len(problems) == 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import os
 import stat
@@ -35,6 +34,7 @@ from pdadmm.rundir import (
     SUMMARY_FILE,
     RunDirectory,
     is_in_use,
+    read_history,
 )
 from pdadmm.trainer import STATUS
 
@@ -236,43 +236,20 @@ def _look_for_sources(found: Inspection, config: Config) -> None:
 
 
 def _look_at_history(found: Inspection) -> None:
-    path = found.path / HISTORY_FILE
-    if HISTORY_FILE in found.present:
-        if problem := _wrong(path, lambda: _read_rows(path, found)):
-            found.problems.append(problem)
-        else:
-            found.history_is_whole = True
-    elif found.present & {MODEL_FILE, SUMMARY_FILE}:
-        found.problems.append(f"{path} is missing")
-
-
-def _read_rows(path: Path, found: Inspection) -> None:
-    """Row by row, so that what is right before something wrong counts."""
-    _check_plain(path)
-    with path.open("rb") as file:
-        for number in itertools.count(1):
-            line = file.readline(_LARGEST)
-            if not line or (found.running and not line.endswith(b"\n")):
-                return
-            row = parse_row(line, f"line {number} of {path}")
-            if row["epoch"] != number:
-                raise DamageError(f"line {number} of {path} has epoch {str(row['epoch'])[:20]} instead of {number}")
-            scores = {name: value for name, value in found.last.items() if name.endswith(("_accuracy", "_r2"))}
-            found.epoch, found.last = number, scores | row
-            found.seconds += number_in(row, "seconds") or 0.0
-
-
-def parse_row(line: bytes, place: str) -> Row:
-    """A line of the history; `place` is where it stands, for the error."""
-    if not line.endswith(b"\n"):
-        raise DamageError(f"{place} is {'too long' if len(line) == _LARGEST else 'cut off'}")
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise DamageError(f"{place} is not JSON") from None
-    if not isinstance(row, dict) or type(row.get("epoch")) is not int:
-        raise DamageError(f"{place} is not the row of an epoch")
-    return row
+    if HISTORY_FILE not in found.present:
+        if found.present & {MODEL_FILE, SUMMARY_FILE}:
+            found.problems.append(f"{found.path / HISTORY_FILE} is missing")
+        return
+    problems: list[str] = []
+    for row in read_history(found.path, problems):
+        scores = {name: value for name, value in found.last.items() if name.endswith(("_accuracy", "_r2"))}
+        if row["epoch"] != found.epoch + 1:
+            problems.append(f"{found.path / HISTORY_FILE} lacks the row of epoch {found.epoch + 1}")
+            break
+        found.epoch, found.last = row["epoch"], scores | row
+        found.seconds += number_in(row, "seconds") or 0.0
+    found.history_is_whole = not problems
+    found.problems += problems
 
 
 def number_in(values: dict[str, Any], name: str) -> float | None:
@@ -396,9 +373,11 @@ def _compare_results(found: Inspection) -> None:
     """With the history, or, where that cannot be believed, in place of it."""
     if found.summary is None or found.summary["epochs"] == found.epoch:
         return
-    if found.history_is_whole:
+    if found.history_is_whole and found.summary["epochs"] < found.epoch:
         found.notes.append(f"model and summary are of epoch {found.summary['epochs']}, before the run was resumed")
         return
+    if found.history_is_whole:
+        found.problems.append(f"{found.path / HISTORY_FILE} lacks the row of epoch {found.epoch + 1}")
     found.epoch, scores = found.summary["epochs"], found.summary.get("scores")
     found.last = {"objective": found.summary.get("objective"), **(scores if isinstance(scores, dict) else {})}
     found.seconds = number_in(found.summary, "seconds") or 0.0

@@ -40,6 +40,7 @@ from pdadmm.rundir import (
     SUMMARY_FILE,
     RunDirectory,
     make_directory,
+    read_history,
     storing,
 )
 from pdadmm.storage import storage_of
@@ -221,16 +222,13 @@ class _Scribe:
         self._observer.on_resume(epoch, history_bytes)
         if not self._is_first:
             return []
+        self._before = [row for row in read_history(self.folder.run, []) if row["epoch"] <= epoch]
         if history_bytes in self._damaged:
-            assert self._directory is not None
-            self._before = self._rescued = self._directory.rescued_rows(epoch)
+            self._rescued = self._before
             self._observer.on_warning(
                 f"{HISTORY_FILE} is damaged: the rows of {len(self._before)} of its {epoch} epochs can be read and are "
                 f"kept; the file is set aside"
             )
-            return list(self._before)
-        with (self.folder.run / HISTORY_FILE).open("rb") as file:
-            self._before = [json.loads(line) for line in file.read(history_bytes).splitlines()]
         return list(self._before)
 
     def _on_row(self, row: Row) -> None:

@@ -42,6 +42,8 @@ EVENTS = "tensorboard"
 REPORT_FILE = "report.html"
 LOCK_FILE = ".lock"
 _LOCK_TRIES, _LOCK_SECONDS = 5, 0.1
+_LONGEST_LINE = 2**24  # bytes of the history in one piece; a row has a few thousand
+_NAMED = 3  # damaged lines of a history, before the rest is only counted
 _FILES = (CONFIG_FILE, HISTORY_FILE, MODEL_FILE, SUMMARY_FILE, PLOT_FILE)
 _FOLDERS = (CHECKPOINTS, EVENTS)
 _TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, (*_FILES, REPORT_FILE)))})(\.[0-9a-f]{{16}})?\.tmp")
@@ -268,22 +270,6 @@ class RunDirectory:
                 self._history_hash = hashlib.sha256(path.read_bytes())
         self._history_bytes = history_bytes
 
-    def rescued_rows(self, epoch: int) -> list[Row]:
-        """The rows up to an epoch that can still be read in a damaged history."""
-        rows: dict[int, Row] = {}
-        try:
-            handle = open_plain(self.path / HISTORY_FILE, os.O_RDONLY)
-        except OSError:
-            return []
-        with os.fdopen(handle, "rb") as file:
-            for line in file.read().splitlines():
-                with contextlib.suppress(ValueError, RecursionError):
-                    row = json.loads(line)
-                    number = row.get("epoch") if isinstance(row, dict) else None
-                    if type(number) is int and 0 < number <= epoch:
-                        rows[number] = row
-        return [rows[number] for number in sorted(rows)]
-
     def write_text(self, name: str, text: str) -> None:
         """Put a text file into the directory, whole or not at all."""
         self.check_held()
@@ -349,10 +335,51 @@ def _is_file_at(handle: int, path: Path) -> bool:
         return False
 
 
-def read_history(run: Path) -> list[Row]:
-    """All rows of a run."""
+def read_history(run: Path, problems: list[str] | None = None) -> list[Row]:
+    """The rows of a run by rising epochs; a last line that is only half there is being written, and left out.
+
+    Whatever else is no row is refused; where the caller has a list of `problems`, it is told there, and all other rows
+    are read.
+    """
+    path, last = run / HISTORY_FILE, 0
+    rows: dict[int, Row] = {}
+    found: list[str] = []
     try:
-        text = (run / HISTORY_FILE).read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines()]
-    except (OSError, json.JSONDecodeError) as error:
-        raise UserError(f"no readable {HISTORY_FILE} in {run}: {error}") from None
+        for number, line in enumerate(_lines(path), start=1):
+            row = _parse_row(line)
+            if isinstance(row, str):
+                found.append(f"line {number} of {path} {row}")
+                continue
+            if row["epoch"] <= last:
+                found.append(f"line {number} of {path} does not follow the line before")
+            last = row["epoch"]
+            rows.setdefault(last, row)
+    except FileNotFoundError:
+        found.append(f"{path} is missing")
+    except OSError as error:
+        found.append(str(error.strerror if isinstance(error, NotPlainError) else f"{path}: {error.strerror}"))
+    if problems is None:
+        if found:
+            raise DamageError(found[0])
+    else:
+        problems += found[:_NAMED]
+        if len(found) > _NAMED:
+            problems.append(f"{len(found) - _NAMED} more lines of {path} cannot be used")
+    return [rows[epoch] for epoch in sorted(rows)]
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+        while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
+            yield line
+
+
+def _parse_row(line: bytes) -> Row | str:
+    """The row in a line of the history, or what is wrong with it."""
+    try:
+        row: Row = json.loads(line)
+        return row if type(row["epoch"]) is int and 0 < row["epoch"] < 2**53 else "is not the row of an epoch"
+    except (ValueError, RecursionError):
+        return "is not JSON"
+    except (TypeError, LookupError):
+        return "is not the row of an epoch"

@@ -369,15 +369,21 @@ def history_with(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path
 
 
 HISTORY: dict[str, tuple[Callable[[Path], bytes], str]] = {
-    "gap": (history_with(lambda rows: [rows[0], rows[2]]), "line 2 of run/history.jsonl has epoch 3 instead of 2"),
-    "repeat": (history_with(lambda rows: [rows[0], rows[0]]), "line 2 of run/history.jsonl has epoch 1 instead of 2"),
-    "cut": (history_with(lambda rows: [*rows[:2], rows[2][:-9]]), "line 3 of run/history.jsonl is cut off"),
+    "gap": (history_with(lambda rows: [rows[0], rows[2]]), "run/history.jsonl lacks the row of epoch 2"),
+    "repeat": (
+        history_with(lambda rows: [rows[0], rows[0]]),
+        "line 2 of run/history.jsonl does not follow",
+    ),
+    "cut": (history_with(lambda rows: [*rows[:2], rows[2][:-9]]), "run/history.jsonl lacks the row of epoch 3"),
     "binary": (lambda run: os.urandom(5000) + b"\n", "line 1 of run/history.jsonl is not"),
     "deep": (lambda run: b"[" * 100_000 + b"\n", "line 1 of run/history.jsonl is not JSON"),
     "empty line": (history_with(lambda rows: [*rows, b"\n"]), "line 4 of run/history.jsonl is not JSON"),
     "no row": (history_with(lambda rows: [*rows, b"[4]\n"]), "line 4 of run/history.jsonl is not the row of an epoch"),
-    "digits": (lambda run: b'{"epoch": ' + b"9" * 4000 + b"}\n", "line 1 of run/history.jsonl has epoch 99999999"),
-    "zeros": (lambda run: bytes(2**24 + 1), "line 1 of run/history.jsonl is too long"),
+    "digits": (
+        lambda run: b'{"epoch": ' + b"9" * 4000 + b"}\n",
+        "line 1 of run/history.jsonl is not the row of an epoch",
+    ),
+    "zeros": (lambda run: bytes(2**24 + 1), "line 1 of run/history.jsonl is not JSON"),
 }
 
 

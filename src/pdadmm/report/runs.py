@@ -16,13 +16,21 @@ from typing import Any
 from pdadmm.config import Config
 from pdadmm.errors import DamageError, PdadmmError
 from pdadmm.history import Row
-from pdadmm.inspection import Inspection, number_in, parse_row
+from pdadmm.inspection import Inspection, number_in
 from pdadmm.run import read_config
-from pdadmm.rundir import CHECKPOINTS, CONFIG_FILE, EVENTS, HISTORY_FILE, LOCK_FILE, SUMMARY_FILE, is_in_use
+from pdadmm.rundir import (
+    CHECKPOINTS,
+    CONFIG_FILE,
+    EVENTS,
+    HISTORY_FILE,
+    LOCK_FILE,
+    SUMMARY_FILE,
+    is_in_use,
+    read_history,
+)
 
 EXPERIMENT_FILE = "experiment.json"
 _LARGEST = 2**28  # bytes of a file that is read as a whole
-_NAMED = 3  # damaged lines of a history, before the rest is only counted
 
 
 @dataclass
@@ -86,35 +94,10 @@ def read_run(path: Path, folder: Path) -> FoundRun:
         found.config = read_config(path).resolved()
     except (PdadmmError, OSError, ArithmeticError) as error:
         found.problems.append(_named(path / CONFIG_FILE, error))
-    _read_rows(found, running)
+    found.rows = read_history(path, found.problems)
     _read_summary(found)
     found.status = _status(found, running)
     return found
-
-
-def _read_rows(found: FoundRun, running: bool) -> None:
-    """Every line that can be read; the others are problems."""
-    path = found.path / HISTORY_FILE
-    try:
-        lines = read_bytes(path).splitlines(keepends=True)
-    except (DamageError, OSError) as error:
-        found.problems.append(_named(path, error))
-        return
-    damaged: list[str] = []
-    for number, line in enumerate(lines, start=1):
-        if running and number == len(lines) and not line.endswith(b"\n"):
-            break  # it is being written
-        try:
-            row = parse_row(line, f"line {number} of {path}")
-            if found.rows and row["epoch"] <= found.rows[-1]["epoch"]:
-                raise DamageError(f"line {number} of {path} does not follow the line before")
-        except DamageError as error:
-            damaged.append(str(error))
-        else:
-            found.rows.append(row)
-    found.problems += damaged[:_NAMED]
-    if len(damaged) > _NAMED:
-        found.problems.append(f"{len(damaged) - _NAMED} more lines of {path} cannot be used")
 
 
 def _read_summary(found: FoundRun) -> None:
