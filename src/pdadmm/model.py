@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +55,13 @@ class Model:
     def device(self) -> torch.device:
         """Where its weights are."""
         return self.network.weights[0].device
+
+    @property
+    def names(self) -> dict[str, list[Any]]:
+        """Of the features and, in a classifier, the labels of the outputs, as an exported file has them."""
+        names: dict[str, list[Any]] = {"feature_names": list(self.preprocessor.feature_names)}
+        classes = self.preprocessor.classes
+        return names if classes is None else {**names, "classes": classes.tolist()}
 
     def tensor(self, X: NDArray[np.generic], row_name: Callable[[int], str] = row_number) -> Tensor:
         """A user's features as the network takes them."""

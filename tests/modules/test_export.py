@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
+import warnings
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ import pdadmm
 from pdadmm.cli.main import main
 from pdadmm.data import Preprocessor
 from pdadmm.errors import DamageError, UserError
-from pdadmm.export import FORMATS, check_file, random_features
+from pdadmm.export.check import FORMATS, check, random_features
 from pdadmm.export.onnx_file import run_all_onnx
 from pdadmm.math.activations import activation_names, get_activations
 from pdadmm.model import Model
@@ -77,50 +80,59 @@ def test_a_module_gives_what_the_model_gives(kind: str, dtype: torch.dtype) -> N
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_format_predicts_what_the_model_predicts(
-    kind: str, dtype: torch.dtype, format: str, tmp_path: Path
-) -> None:
+def test_every_format_predicts_what_the_model_predicts(kind: str, dtype: torch.dtype, format: str) -> None:
     if format == "onnx":
         pytest.importorskip("onnxruntime")
     model = make(kind, dtype)
-    X = random_features(model)
-    path = tmp_path / FORMATS[format].file
-    FORMATS[format].write(model, path)
-    found = check_file(model, format, path, X if dtype == torch.float64 else X.astype(np.float32))
+    X = random_features(model).astype(str(dtype).removeprefix("torch."))
+    content = FORMATS[format][0](model)
+    found = check(model, format, content, X)
     assert found.equal + found.ties == found.samples == len(X)
     assert found.largest_difference < (1e-2 if model.preprocessor.regression else 1e-4)
+    assert check(model, format, content, X[:1]).equal == 1
+
+
+def test_nothing_in_a_pt2_file_is_pickled() -> None:
+    with zipfile.ZipFile(io.BytesIO(FORMATS["pt2"][0](make("text")))) as archive:
+        contents = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    described = next(content for name, content in contents.items() if name.endswith("metadata.json"))
+    assert json.loads(described) == {"classes": LABELS["text"].tolist(), "feature_names": list("abcde")}
+    weights = make("text").network.weights
+    assert sum(W.numpy().tobytes() in contents.values() for W in weights) == len(weights)
+    pickled = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # as files of torch.save and of pickle begin
+    for name, content in contents.items():
+        assert not content.startswith(pickled), name
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_onnx_serves_labels_by_name_with_probabilities(kind: str, tmp_path: Path) -> None:
+def test_onnx_serves_labels_by_name_with_probabilities(kind: str) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     model = make(kind, torch.float64)
     X = random_features(model)
-    FORMATS["onnx"].write(model, tmp_path / "model.onnx")
-    found = run_all_onnx(tmp_path / "model.onnx", X)
+    content = FORMATS["onnx"][0](model)
+    found = run_all_onnx(content, X)
     assert list(found) == ["label", "probabilities", "logits"]
     assert found["label"].tolist() == model.predict(X).tolist()
     assert set(found["label"].tolist()) == set(LABELS[kind].tolist())
     assert type(found["label"].tolist()[0]) is type(LABELS[kind].tolist()[0])
     np.testing.assert_allclose(found["probabilities"], model.predict_proba(X), rtol=1e-9, atol=1e-12)
-    described = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
+    described = {entry.key: json.loads(entry.value) for entry in onnx.load_from_string(content).metadata_props}
     assert described == {"classes": LABELS[kind].tolist(), "feature_names": list("abcde")}
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_check_finds_a_file_of_another_model(format: str, tmp_path: Path) -> None:
+def test_the_check_finds_a_file_of_another_model(format: str) -> None:
     if format == "onnx":
         pytest.importorskip("onnxruntime")
     model = make("int")
     other = dataclasses.replace(model, network=model.network.to(torch.float32, torch.device("cpu")))
     other.network.biases[-1] = other.network.biases[-1] + torch.tensor([0.5, 0, 0])
-    FORMATS[format].write(other, tmp_path / "file")
-    with pytest.raises(DamageError, match=r"does not predict what the model predicts: [1-9]"):
-        check_file(model, format, tmp_path / "file", random_features(model))
+    with pytest.raises(DamageError, match=r"would not predict what the model predicts, and is not written: [1-9]"):
+        check(model, format, FORMATS[format][0](other), random_features(model))
 
 
-def test_an_activation_that_others_do_not_have_is_named(tmp_path: Path) -> None:
+def test_an_activation_that_others_do_not_have_is_named() -> None:
     model = make("int")
     other = type("Swish", (type(model.network.activations[0]),), {"name": "swish"})()
     model.network.activations = dataclasses.replace(model.network.activations, each=(other,) * 6)
@@ -128,8 +140,7 @@ def test_an_activation_that_others_do_not_have_is_named(tmp_path: Path) -> None:
         as_module(model)
     pytest.importorskip("onnx")
     with pytest.raises(UserError, match="got swish"):
-        FORMATS["onnx"].write(model, tmp_path / "model.onnx")
-    assert not list(tmp_path.iterdir())
+        FORMATS["onnx"][0](model)
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -171,7 +182,7 @@ def test_export_writes_checks_and_says_so(
     code, out, err = command(capsys, "export", run, "--format", format, "--out", tmp_path, "--json")
     assert (code, err) == (0, "")
     told = json.loads(out)
-    path = tmp_path / FORMATS[format].file
+    path = tmp_path / f"model.{format}"
     assert told["file"] == str(path)
     assert told["bytes"] == path.stat().st_size
     assert told["checked_on"] == "test part of some.csv"
@@ -182,13 +193,30 @@ def test_export_writes_checks_and_says_so(
     assert "1000 equal predictions" in out
 
 
-def test_export_beside_the_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(capsys, "export", run, "--format", "npz")[0] == 0
-    assert (run / "model.npz").is_file()
-    code, _, err = command(capsys, "export", run, "--format", "safetensors")
-    assert (code, "--out is needed" in err) == (2, True)
-    code, _, err = command(capsys, "export", run, "--format", "pickle")
-    assert (code, "invalid choice" in err) == (2, True)
+def test_export_beside_the_run_is_onnx_unless_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    assert command(capsys, "export", run)[0] == 0
+    assert (run / "model.onnx").is_file()
+    for format, answer in (
+        ("torchscript", "torchscript is no longer written: PyTorch gives it up; take pt2 or onnx, or pdadmm.load_"),
+        ("safetensors", "a run's model.safetensors is that file"),
+        ("npz", "a run's model.safetensors has the same arrays, and docs/export.md reads them by numpy"),
+        ("pickle", "invalid choice"),
+    ):
+        code, _, err = command(capsys, "export", run, "--format", format)
+        assert (code, answer in err, err.count("\n")) == (2, True, 1)
+
+
+def test_a_file_that_fails_its_check_takes_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    model = make("int")
+    model.network.weights[-1].mul_(1e38)  # outputs are infinite, so there is nothing to compare
+    model.save(tmp_path / "model.safetensors")
+    (tmp_path / "model.onnx").write_text("the one before")
+    code, _, err = command(capsys, "export", tmp_path)
+    assert (code, "would not predict what the model predicts" in err) == (6, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.safetensors"]
+    assert (tmp_path / "model.onnx").read_text() == "the one before"
 
 
 def test_without_the_extra_onnx_is_refused(
@@ -210,7 +238,8 @@ def test_a_trained_module_goes_all_the_way(tmp_path: Path) -> None:
     module = torch.nn.Sequential(
         torch.nn.Linear(5, 16), torch.nn.Tanh(), torch.nn.Linear(16, 9), torch.nn.LeakyReLU(), torch.nn.Linear(9, 3)
     )
-    pdadmm.fit(module, X, y, epochs=20, threads=1)
+    with warnings.catch_warnings(action="ignore"):
+        pdadmm.fit(module, X, y, epochs=20, threads=1)
     names = np.array(["red", "green", "blue"])
     model = pdadmm.from_module(module, classes=names.tolist())
     right = float((module(X).argmax(1) == y).double().mean())
@@ -218,7 +247,7 @@ def test_a_trained_module_goes_all_the_way(tmp_path: Path) -> None:
     model.save(tmp_path / "model.safetensors")
     loaded = pdadmm.load_module(tmp_path / "model.safetensors")
     torch.testing.assert_close(loaded(X), module(X), rtol=1e-6, atol=1e-6)
-    assert main(["export", str(tmp_path / "model.safetensors"), "--format", "onnx"]) == 0
+    assert main(["export", str(tmp_path / "model.safetensors")]) == 0
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     label, _, logits = session.run(None, {"X": X.numpy()})
     np.testing.assert_allclose(logits, module(X).detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -46,8 +46,10 @@ def test_the_examples_that_serve_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with warnings.catch_warnings(action="ignore"):
         model = pdadmm.train(pdadmm.Config(hidden=(30, 20), epochs=5, threads=1), data).model
     model.save("model.safetensors")
-    for format in ("onnx", "npz"):
+    for format in ("onnx", "pt2"):
         assert main(["export", "model.safetensors", "--format", format]) == 0
     names: dict[str, Any] = {"X": data.test.X, "np": np}
     execute("export.md", names)
-    assert names["label"].tolist() == names["labels"].tolist() == model.predict(data.test.X).tolist()
+    classes = model.preprocessor.decode
+    for outputs in (names["logits"].detach().numpy(), names["h"]):
+        assert classes(outputs.argmax(1)).tolist() == names["label"].tolist() == model.predict(data.test.X).tolist()

@@ -11,51 +11,55 @@ from typing import Any
 from pdadmm.cli.options import add_output_flags
 from pdadmm.data.arrays import Array
 from pdadmm.errors import NetworkError, UserError
-from pdadmm.export import FORMATS, Check, check_file, random_features
-from pdadmm.export.onnx_file import check_installed
+from pdadmm.export.check import FORMATS, check, random_features
 from pdadmm.model import Model, load_model
 from pdadmm.run import read_config
-from pdadmm.rundir import CONFIG_FILE, make_directory
+from pdadmm.rundir import CONFIG_FILE, make_directory, write_whole
 from pdadmm.trainer import load_for
+
+REMOVED = {
+    "npz": "a run's model.safetensors has the same arrays, and docs/export.md reads them by numpy",
+    "safetensors": "a run's model.safetensors is that file",
+    "torchscript": "PyTorch gives it up; take pt2 or onnx, or pdadmm.load_module",
+}
 
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
-    parser = commands.add_parser("export", help="a trained model as ONNX, TorchScript, safetensors or .npz")
+    parser = commands.add_parser("export", help="a trained model as ONNX, or as torch.export's .pt2")
     parser.add_argument("model", type=Path, metavar="RUN", help="a run directory or a model.safetensors")
-    parser.add_argument("--format", required=True, choices=tuple(FORMATS), help="what to write")
+    parser.add_argument("--format", type=_format, default="onnx", choices=tuple(FORMATS), help="default: onnx")
     add_output_flags(parser, "directory for the file (default: the run's)")
     parser.set_defaults(run=run)
 
 
+def _format(name: str) -> str:
+    if name in REMOVED:
+        raise argparse.ArgumentTypeError(f"{name} is no longer written: {REMOVED[name]}")
+    return name
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file, run it, and say how near it came."""
+    """Make the content of the file, run it, say how near it came, and write it."""
     model, kind = load_model(arguments.model), arguments.format
-    if kind == "onnx":
-        check_installed()
+    content = FORMATS[kind][0](model)
     folder = arguments.out or (arguments.model if arguments.model.is_dir() else arguments.model.parent)
-    path = folder / FORMATS[kind].file
-    if kind == "safetensors" and arguments.out is None:
-        raise UserError(f"--out is needed with --format safetensors, because {folder} has its {path.name} already")
+    path = folder / f"model.{kind}"
     X, source = _samples(arguments.model, model)
+    found = check(model, kind, content, X)
     make_directory(folder)
-    FORMATS[kind].write(model, path)
-    found = check_file(model, kind, path, X)
+    write_whole(path, content)
     if arguments.json:
-        result = {"file": str(path), "format": kind, "bytes": path.stat().st_size, "checked_on": source}
+        result = {"file": str(path), "format": kind, "bytes": len(content), "checked_on": source}
         print(json.dumps({**result, **dataclasses.asdict(found)}))
     else:
-        print(f"{path}  {path.stat().st_size} bytes")
-        print(_words(found, source))
+        ties = f" ({found.ties} between classes that tie)" if found.ties else ""
+        print(f"{path}  {len(content)} bytes")
+        print(
+            f"run on {found.samples} samples ({source}): {found.equal} equal predictions{ties}, "
+            f"largest difference of an output {found.largest_difference:.2g}"
+        )
     return 0
-
-
-def _words(found: Check, source: str) -> str:
-    ties = f" ({found.ties} between classes that tie)" if found.ties else ""
-    return (
-        f"run on {found.samples} samples ({source}): {found.equal} equal predictions{ties}, "
-        f"largest difference of an output {found.largest_difference:.2g}"
-    )
 
 
 def _samples(run: Path, model: Model) -> tuple[Array, str]:

@@ -1,17 +1,23 @@
-"""The exported file against the model: it is run, and must predict the same."""
+"""The formats of an exported model, and the proof of a file: it is run, and must predict what the model predicts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from pdadmm.data.arrays import Array, as_float
 from pdadmm.errors import DamageError
-from pdadmm.export.formats import FORMATS
+from pdadmm.export.onnx_file import run_onnx, to_onnx
+from pdadmm.export.pt2_file import run_pt2, to_pt2
 from pdadmm.model import Model
 
+FORMATS: dict[str, tuple[Callable[[Model], bytes], Callable[[bytes, Array], Array]]] = {
+    "onnx": (to_onnx, run_onnx),
+    "pt2": (to_pt2, run_pt2),
+}
+"""By name, which is the file's suffix too: the content of the file, and what it gives for features as they are."""
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 """The largest difference of an output, relative to 1 + the largest output: other libraries add up in another order."""
 RANDOM_SAMPLES = 1000
@@ -29,17 +35,17 @@ class Check:
     largest_difference: float
 
 
-def check_file(model: Model, kind: str, path: Path, X: Array) -> Check:
-    """Run the file on these features; a file that predicts otherwise is refused as damaged."""
+def check(model: Model, kind: str, content: bytes, X: Array) -> Check:
+    """Run the content of a file on these features; one that predicts otherwise is refused."""
     dtype = str(model.dtype).removeprefix("torch.")
-    with np.errstate(over="ignore"):  # what a file's sigmoid may do on its way to 0
-        found = FORMATS[kind].run(path, as_float(X)).astype(np.float64)
+    found = FORMATS[kind][1](content, as_float(X)).astype(np.float64)
     z: Array = model.outputs(X).double().cpu().numpy()
     regression = model.preprocessor.regression
     expected = model.preprocessor.restore(z) if regression else z
     found = found.reshape(expected.shape)
     allowed = TOLERANCE[dtype] * (1 + float(np.abs(expected).max()))
-    distance = np.abs(found - expected).reshape(len(X), -1).max(1)
+    with np.errstate(invalid="ignore"):  # infinite outputs are not within the tolerance either
+        distance = np.abs(found - expected).reshape(len(X), -1).max(1)
     same = distance <= allowed if regression else found.argmax(1) == expected.argmax(1)
     rows = np.flatnonzero(~same)
     ties = 0
@@ -49,8 +55,8 @@ def check_file(model: Model, kind: str, path: Path, X: Array) -> Check:
     worst = float(distance.max())
     if not worst <= allowed or len(rows) > ties:
         raise DamageError(
-            f"{path} does not predict what the model predicts: {len(rows) - ties} of {len(X)} samples differ, "
-            f"outputs by up to {worst:.3g} where {allowed:.3g} is rounding"
+            f"the {kind} file would not predict what the model predicts, and is not written: {len(rows) - ties} of "
+            f"{len(X)} samples differ, outputs by up to {worst:.3g} where {allowed:.3g} is rounding"
         )
     return Check(len(X), int(same.sum()), ties, worst)
 

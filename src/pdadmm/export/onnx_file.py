@@ -13,7 +13,6 @@ The graph is written node by node, so that nothing is traced and no operator com
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from pdadmm.data.arrays import Array
 from pdadmm.errors import UserError
 from pdadmm.math.activations import LeakyReLU
 from pdadmm.model import Model
-from pdadmm.rundir import write_whole
 from pdadmm.version import __version__
 
 OPSET, IR_VERSION = 17, 8  # of 2022: old enough for any runtime in use
@@ -51,29 +49,30 @@ def check_installed() -> None:
     del onnx, onnxruntime
 
 
-def write_onnx(model: Model, path: Path) -> None:
-    """The whole file."""
+def to_onnx(model: Model) -> bytes:
+    """The content of the file."""
     check_installed()
     size = sum(tensor.nbytes for tensor in (*model.network.weights, *model.network.biases))
     if size > LARGEST:
         raise UserError(f"a model of at most {LARGEST} bytes fits in an ONNX file; got {size}")
-    write_whole(path, _Graph(model).proto().SerializeToString(deterministic=True))
+    content: bytes = _Graph(model).proto().SerializeToString(deterministic=True)
+    return content
 
 
-def run_onnx(path: Path, X: Array) -> Array:
+def run_onnx(content: bytes, X: Array) -> Array:
     """Logits, or values in the units of y, by onnxruntime."""
-    outputs = run_all_onnx(path, X)
+    outputs = run_all_onnx(content, X)
     return outputs["logits"] if "logits" in outputs else outputs["prediction"]
 
 
-def run_all_onnx(path: Path, X: Array) -> dict[str, Array]:
+def run_all_onnx(content: bytes, X: Array) -> dict[str, Array]:
     """Every output by its name."""
     check_installed()
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64}[session.get_inputs()[0].type]
     parts = [
@@ -111,10 +110,7 @@ class _Graph:
         proto = onnx.helper.make_model(
             graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="pdadmm", producer_version=__version__
         )
-        described = {"feature_names": json.dumps(list(preprocessor.feature_names))}
-        if preprocessor.classes is not None:
-            described["classes"] = json.dumps(preprocessor.classes.tolist())
-        onnx.helper.set_model_props(proto, described)
+        onnx.helper.set_model_props(proto, {kind: json.dumps(names) for kind, names in self._model.names.items()})
         onnx.checker.check_model(proto)
         return proto
 

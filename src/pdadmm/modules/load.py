@@ -1,6 +1,6 @@
 """Models as modules, which take features as they are and give logits or values in y's units; and modules as models."""
 
-# TorchScript reads the annotations of a module's buffers, and not if they are texts: no `from __future__` here.
+from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
