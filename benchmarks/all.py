@@ -52,7 +52,6 @@ QUESTIONS = (
     Question("speedup", "gain of two processes", ("ratio",), "measured"),
     Question("messages", "epoch, to exact messages", ("messages",), "to exact", goal=""),
     Question("digits", "train/test accuracy, epoch 100", ("method",), "100", goal="", full=("--seeds", "3")),
-    Question("precision", "epoch, to no option", ("size", "option"), "epoch", goal=""),
     Question(
         "simulator", "predicted epoch, to measured", ("hidden", "workers", "link"), "error", goal="10 %", long=True
     ),

@@ -28,7 +28,7 @@ def test_the_authors_way_takes_the_steps_of_the_backtracking_solver() -> None:
 @pytest.mark.parametrize(
     ("module", "options", "column"),
     [
-        ("roofline.main", ("--set", "tile_rows=128"), "share, median"),
+        ("roofline.main", ("--set", "damping=0.02"), "share, median"),
         ("adam.main", (), "to Adam"),
         ("authors.main", (), "authors' way to it"),
         ("scaling.main", ("--times", "1"), "cost per unit"),

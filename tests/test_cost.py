@@ -12,10 +12,16 @@ from torch.utils._pytree import tree_leaves
 
 from pdadmm.config import Config
 from pdadmm.engine.core import Engine
+from pdadmm.math import tiles
 from problems import ALL_SOLVERS, make_engine, make_problem, solver_id
 
 SAMPLES, TILE_ROWS, WIDTH, DEPTH = 1088, 272, 20, 3
 PRODUCTS = {"exact": 5, "linearized": 4, "backtracking": 4}
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "MOST_ROWS", TILE_ROWS)
 
 
 class Watch(TorchDispatchMode):
@@ -42,7 +48,7 @@ class Watch(TorchDispatchMode):
 
 
 def make(options: dict[str, str], activation: str = "relu") -> Engine:
-    config = Config(**options, hidden=(WIDTH,) * DEPTH, tile_rows=TILE_ROWS, activation=activation).resolved()  # type: ignore[arg-type]
+    config = Config(**options, hidden=(WIDTH,) * DEPTH, activation=activation).resolved()  # type: ignore[arg-type]
     problem = make_problem(config, samples=SAMPLES, features=WIDTH)
     engine = make_engine(config, problem)
     engine.begin_stage(0.01)

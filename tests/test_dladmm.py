@@ -13,6 +13,7 @@ from pdadmm.config import Config
 from pdadmm.engine.placement import from_counts
 from pdadmm.engine.problem import Problem
 from pdadmm.engine.world import LocalWorld
+from pdadmm.math import tiles
 from pdadmm.math.activations import activation_names, get_activation, get_activations
 from pdadmm.math.losses import get_loss
 from pdadmm.method import Ground
@@ -29,9 +30,14 @@ OPTIONS = [
 ]
 
 
-def make(options: dict[str, object], tile_rows: int = 50) -> tuple[Config, Problem, DlAdmm]:
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "MOST_ROWS", 50)
+
+
+def make(options: dict[str, object]) -> tuple[Config, Problem, DlAdmm]:
     shared = {"method": "dladmm", "hidden": (6, 5), "dtype": "float64", "output_tolerance": 1e-12}
-    config = Config(**{**shared, **options, "tile_rows": tile_rows}).resolved()  # type: ignore[arg-type]
+    config = Config(**{**shared, **options}).resolved()  # type: ignore[arg-type]
     problem = make_problem(config)
     activations = get_activations(config.activation, len(config.hidden))
     placement = from_counts([len(config.hidden) + 1])
@@ -163,10 +169,11 @@ def test_the_objective_falls_where_rho_is_large_enough(activation: str) -> None:
     assert values[-1] < 0.7 * values[0]
 
 
-def test_tiles_do_not_change_the_bits() -> None:
+def test_tiles_do_not_change_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = []
     for tile_rows in (50, 600):
-        _, _, session = make({"nu": 0.3, "rho": 2.0}, tile_rows)
+        monkeypatch.setattr(tiles, "MOST_ROWS", tile_rows)
+        _, _, session = make({"nu": 0.3, "rho": 2.0})
         rows.append([session.iterate(epoch)["objective"] for epoch in range(1, 4)])
     assert rows[0] == rows[1]
 

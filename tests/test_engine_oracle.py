@@ -7,6 +7,7 @@ import torch
 
 from pdadmm.config import Config
 from pdadmm.engine.problem import method_weights
+from pdadmm.math import tiles
 from pdadmm.math.activations import activation_names
 from pdadmm.math.lagrangian import objective
 from pdadmm.math.losses import loss_names
@@ -17,7 +18,12 @@ from reference import Reference
 # Odd sizes: the last tile of a chunk is smaller than the others, and widths differ from layer to layer.
 # The output's solver stops tile by tile, so it is asked for all digits where tiles are compared with whole arrays.
 MIXED = "tanh,leaky_relu,sigmoid,relu"
-SHAPE = {"hidden": (9, 12, 12, 5), "tile_rows": 37, "output_tolerance": 1e-13}
+SHAPE = {"hidden": (9, 12, 12, 5), "output_tolerance": 1e-13}
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "MOST_ROWS", 37)
 
 
 def compare(config: Config, iterations: int, ridge: float) -> float:
@@ -118,10 +124,13 @@ def test_bits_do_not_depend_on_the_number_of_threads(options: dict[str, str]) ->
 
 @pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh", "sigmoid", "tanh,leaky_relu"])
 @pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
-def test_bits_do_not_depend_on_the_tiles(options: dict[str, str], activation: str) -> None:
+def test_bits_do_not_depend_on_the_tiles(
+    options: dict[str, str], activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends = []
     for rows in (64, 256, 4096):
-        config = Config(**options, hidden=(70, 100), activation=activation, tile_rows=rows).resolved()  # type: ignore[arg-type]
+        monkeypatch.setattr(tiles, "MOST_ROWS", rows)
+        config = Config(**options, hidden=(70, 100), activation=activation).resolved()  # type: ignore[arg-type]
         engine = make_engine(config, make_problem(config, samples=1300))
         engine.begin_stage(0.02)
         reports = [engine.iterate(0.02) for _ in range(2)]

@@ -70,8 +70,8 @@ def options_of(case: str) -> dict[str, Any]:
 
 
 def small_config(**options: Any) -> Config:
-    """Six small layers, tiles of uneven size, a checkpoint after every epoch."""
-    shared = {"hidden": HIDDEN, "epochs": EPOCHS, "stationarity_every": 5, "threads": 1, "tile_rows": 40}
+    """Six small layers, a checkpoint after every epoch."""
+    shared = {"hidden": HIDDEN, "epochs": EPOCHS, "stationarity_every": 5, "threads": 1}
     return Config(**{**shared, "checkpoint_every": 1, "checkpoint_minutes": 0.0, **options})
 
 
@@ -327,9 +327,7 @@ KEPT = {
     "grow_output": "fresh",
     "messages": "bfloat16",
     "seed": "3",
-    "products": "onednn",
     "batches": "2",
-    "compile": "on",
 }
 FIXED = {"hidden": "4x6", "loss": "squared", "solver": "linearized", "grow": "off", "dtype": "float64"}
 OF_RIVALS = {"learning_rate", "batch_size"}  # kept; tests/test_rivals.py tries them, and "hand-over"
@@ -345,7 +343,6 @@ FREE = {
     "tolerance": "1e-9",
     "device": "cpu",
     "threads": "2",
-    "tile_rows": "24",
     "storage": "disk",
     "storage_dir": ".",
     "evaluate_every": "2",

@@ -227,8 +227,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"method": "adam", "grow": "auto"}, "grow is an option of method pdadmm"),
     ({"method": "adam", "storage": "disk"}, "storage is an option of method pdadmm"),
     ({"method": "dladmm", "batches": 2}, "batches is an option of method pdadmm"),
-    ({"method": "gd", "products": "bfloat16"}, "products is an option of method pdadmm"),
-    ({"method": "gd", "compile": "on"}, "compile is an option of method pdadmm"),
     ({"method": "gd", "messages": "int8"}, "messages is an option of method pdadmm"),
     ({"method": "gd", "nu": 0.1}, "nu is an option of method pdadmm, dladmm"),
     ({"method": "dladmm", "learning_rate": 0.1}, "learning_rate is an option of method gd, adadelta, adagrad, adam"),
@@ -270,7 +268,7 @@ RESUMED: dict[str, dict[str, Any]] = {
     "adam-float64": {"method": "adam", "dtype": "float64", "l2": 0.1},
     "adam-squared": {"method": "adam", "loss": "squared", "batch_size": 30},
     "dladmm-float64-tanh": {"method": "dladmm", "dtype": "float64", "activation": "tanh", "nu": 0.1, "rho": 1.0},
-    "dladmm-huber": {"method": "dladmm", "loss": "huber", "tile_rows": 16},
+    "dladmm-huber": {"method": "dladmm", "loss": "huber"},
 }
 
 

@@ -20,7 +20,7 @@ from pdadmm.storage import Disk, storage_of
 from pdadmm.trainer import load_for
 from resume_cases import assert_same_run, carried_out, pdadmm, resume, started, write_samples
 
-SHAPE = ("--hidden", "3x8", "--epochs", "5", "--grow", "0:1,2:all", "--threads", "1", "--tile-rows", "16", "--quiet")
+SHAPE = ("--hidden", "3x8", "--epochs", "5", "--grow", "0:1,2:all", "--threads", "1", "--quiet")
 
 
 def data(folder: Path) -> Path:

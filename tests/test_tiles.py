@@ -72,3 +72,13 @@ def test_default_tiles_are_powers_of_two_within_bounds(width: int) -> None:
     rows = default_tile_rows(width)
     assert 128 <= rows <= 8192
     assert rows & (rows - 1) == 0
+
+
+@pytest.mark.parametrize("width", [1, 100, 260])
+def test_half_a_gram_matrix_is_that_of_the_whole(width: int) -> None:
+    rows = torch.randn(5000, width, dtype=torch.float64)
+    total = TreeSum((width, width), torch.float64, torch.device("cpu"))
+    for part in rows.split(2500):
+        total.add_gram(part)
+        total.close_chunk()
+    torch.testing.assert_close(total.take().tril(), (rows.t() @ rows).tril())

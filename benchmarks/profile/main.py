@@ -3,9 +3,7 @@
 Four epochs of the same run are looked at, each in a way that would disturb the others: one is only timed, and its page
 faults counted; one runs under torch.profiler, which gives the time of each operation; one under the profiler of memory,
 which gives the allocations; one under a dispatch mode, which gives the bytes that element-wise operations read and
-write. Products are told apart by the phase they are in and by their shapes. Compiled kernels are one entry of their
-phase, and that phase has no bytes: a dispatch mode sees into no kernel, and turns compilation off for good, so it comes
-last.
+write. Products are told apart by the phase they are in and by their shapes.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ from pdadmm.block import Block
 COLUMNS = {"phase": "", "what": "", "calls": ",", "ms": ".1f", "share": ".1%", "rate": ""}
 PHASES = ("p_phase", "W_phase", "z_phase")
 LETTERS = ("p", "W", "z")
-COMPILED = ("TorchDynamo", "Torch-Compiled", "Pregraph", "AOTDispatcher", "## Call Compiled")
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm_")
 FACTORISATIONS = ("cholesky", "linalg_solve", "triangular", "linalg_inv", "linalg_lu")
 # By solver, phase and form: rows (tile × n · n × n'), sum (n × tile · tile × n'), small (no samples). Products of one
@@ -129,7 +126,7 @@ def operations(events: Sequence[Any], solver: str, network: Dimensions) -> dict[
         elif event.name in PRODUCTS:
             what, flops = _product(event, solver, phase, network)
         else:
-            what = "compiled" if event.name.startswith(COMPILED) else "element-wise"
+            what = "element-wise"
         part = parts[phase, what]
         part.calls += 1
         part.seconds += event.self_cpu_time_total / 1e6
@@ -233,7 +230,7 @@ def _part_rows(parts: dict[tuple[str, str], Part], took: float, moved: dict[str,
     order = {phase: index for index, phase in enumerate((*LETTERS, ""))}
     for (phase, what), part in sorted(parts.items(), key=lambda item: (order[item[0][0]], -item[1].seconds)):
         rate = f"{part.flops / part.seconds / 1e9:.1f} Gflop/s" if part.flops else ""
-        if what == "element-wise" and (phase, "compiled") not in parts:
+        if what == "element-wise":
             amount = moved[phase]
             rate = f"{amount / 1e6:,.0f} MB, {amount / part.seconds / 1e9:.1f} GB/s"
         rows.append(

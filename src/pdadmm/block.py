@@ -19,10 +19,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pdadmm.math import hidden
 from pdadmm.math import subproblems as sub
 from pdadmm.math.activations import Activation
-from pdadmm.math.hidden import MEASURED, FusedStep, HiddenStep
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.losses import Loss
 from pdadmm.math.solvers import Exact, Solver
@@ -32,6 +30,11 @@ from pdadmm.math.tiles import SUM_ROWS, Workspace, row_norms, sum_of_rows, sum_o
 
 # Tile slot 0 may hold a tile of `a`, slot 4 one of the next layer's p.
 _SLOTS = (1, 2, 3)
+
+MEASURED = ("fit", "gap", "residual", "dz", "dq", "q", "prox_residual", "coupling", "risk")
+"""What is measured of each row of a layer: norms up to `prox_residual`, then <u/nu, p - q> and R."""
+
+FIT, GAP, RESIDUAL, DZ, DQ, Q, PROX_RESIDUAL, COUPLING, RISK = range(len(MEASURED))
 
 
 class Closing(Protocol):
@@ -64,7 +67,6 @@ class HiddenClosing:
 
     activation: Activation
     weights: Weights
-    kernel: HiddenStep | FusedStep
     tile_rows = None
 
     def step(
@@ -73,12 +75,22 @@ class HiddenClosing:
         """z by the activation, then q = (rho p_next + u + nu f(z)) / (rho + nu)."""
         assert s.q is not None
         assert p_next is not None
-        nu, rho = self.weights.nu, self.weights.rho
-        z, q = s.z[rows], s.q[rows]
-        z_new, f, v_new = (ws.tile(slot, *z.shape) for slot in _SLOTS)
+        w, activation, z, q = self.weights, self.activation, s.z[rows], s.q[rows]
+        z_new, f, v = (ws.tile(slot, *z.shape) for slot in _SLOTS)
         p = p_next(rows, ws.tile(4, *z.shape))
-        v = None if s.m_sent is None else s.m_sent(rows, v_new).sub_(q, alpha=rho).mul_(-1 / nu)  # u = rho q - m
-        self.kernel(z, q, a, p, v, (z_new, f, v_new), measured)
+        if s.m_sent is None:
+            sub.scaled_dual(q, activation.forward(z, v))
+        else:
+            s.m_sent(rows, v).sub_(q, alpha=w.rho).mul_(-1 / w.nu)  # u = rho q - m
+        activation.z_step(a, q, z, w.z_prox, z_new)
+        if w.z_relax != 1:
+            z_new, f = activation.beyond(z, z_new, w.z_relax, f), z_new
+        row_norms(z.sub_(z_new), measured[DZ])
+        z.copy_(z_new)
+        q_new = sub.q_step(p, v, activation.forward(z_new, f), w.nu, w.rho)
+        row_norms(q.sub_(q_new), measured[DQ])
+        q.copy_(q_new)
+        self._terms(z_new, q_new, a, p, f, measured)
 
     def measure(
         self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
@@ -89,7 +101,18 @@ class HiddenClosing:
         z, q, f = (ws.tile(slot, *s.z[rows].shape) for slot in _SLOTS)
         p = p_next(rows, ws.tile(4, *z.shape))
         self.activation.forward(z.copy_(s.z[rows]), f)
-        hidden.measure(z, q.copy_(s.q[rows]), a, p, f, measured)
+        self._terms(z, q.copy_(s.q[rows]), a, p, f, measured)
+
+    @staticmethod
+    def _terms(z: Tensor, q: Tensor, a: Tensor, p: Tensor, f: Tensor, measured: Tensor) -> None:
+        """From f = f(z); overwrites z, q and f, which must be tiles."""
+        row_norms(q, measured[Q])
+        row_norms(z.sub_(a), measured[FIT])
+        v = sub.scaled_dual(q, f)
+        row_norms(v, measured[GAP])
+        r = torch.sub(p, q, out=q)
+        row_norms(r, measured[RESIDUAL])
+        torch.sum(r.mul_(v), 1, out=measured[COUPLING])
 
     def gradients(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None) -> Tensor:
         """At a kink of f, the least element between the one-sided derivatives; dL/dq = -rho (p - q) = -rho dL/du."""
@@ -122,7 +145,7 @@ class OutputClosing:
         result = self.loss.prox(a, y, weight, z, self.weights.nu)
         no_worse = self._objective(result.z, a, y, weight) <= self._objective(z, a, y, weight)
         z_new = torch.where(no_worse[:, None], result.z, z)
-        row_norms(z.sub_(z_new), measured[hidden.DZ])
+        row_norms(z.sub_(z_new), measured[DZ])
         z.copy_(z_new)
         self._terms(z, a, y, weight, measured)
 
@@ -144,9 +167,9 @@ class OutputClosing:
         return self.loss.gradient(z, y, weight).add_(z - a, alpha=self.weights.nu)
 
     def _terms(self, z: Tensor, a: Tensor, y: Tensor, weight: Tensor, measured: Tensor) -> None:
-        row_norms(z - a, measured[hidden.FIT])
-        row_norms(self._slope(z, a, y, weight), measured[hidden.PROX_RESIDUAL])
-        measured[hidden.RISK] = self.loss.value(z, y, weight)
+        row_norms(z - a, measured[FIT])
+        row_norms(self._slope(z, a, y, weight), measured[PROX_RESIDUAL])
+        measured[RISK] = self.loss.value(z, y, weight)
 
 
 class Block:
@@ -287,5 +310,5 @@ class Block:
 
 
 def _sum_measured(measured: Tensor) -> Tensor:
-    norms, values = measured[: hidden.COUPLING], measured[hidden.COUPLING :]
+    norms, values = measured[:COUPLING], measured[COUPLING:]
     return torch.cat([sum_of_rows(norms, squared=True), sum_of_rows(values)])

@@ -28,11 +28,17 @@ OPTIONS_OF: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ridge", "ridge_final", "ridge_epochs", "ridge_samples"), ("pdadmm",)),
     **dict.fromkeys(("nu_output", "z_prox", "p_relax", "w_relax", "z_relax", "init_output", "fit_output"), ("pdadmm",)),
     **dict.fromkeys(("batches", "grow", "grow_output", "workers", "shards", "placement", "messages"), ("pdadmm",)),
-    **dict.fromkeys(("tolerance", "products", "compile", "storage", "storage_dir"), ("pdadmm",)),
+    **dict.fromkeys(("tolerance", "storage", "storage_dir"), ("pdadmm",)),
     **dict.fromkeys(("nu", "rho", "output_solver", "output_tolerance", "output_steps"), ("pdadmm", "dladmm")),
     **dict.fromkeys(("learning_rate", "batch_size"), tuple(LEARNING_RATES)),
 }
 """The options that only these methods have; all others are everyone's."""
+RETIRED: dict[str, tuple[Any, str]] = {
+    "products": ("standard", "other arithmetic for the large products spoiled the training or changed little"),
+    "compile": ("off", "compiled kernels saved 5 % of an epoch"),
+    "tile_rows": (None, "tiles are as large as the width and this machine's cache suggest"),
+}
+"""Options of earlier versions: what they were by default, and why they are gone."""
 MANY_SAMPLES = 25_000  # from here on the ridge of exact has less to guard against; docs/tuning.md has the figures
 LARGEST_WEIGHT = 3e38
 MOST_THREADS = 1024  # a pool of many more brings the process down
@@ -192,21 +198,9 @@ class Config:
     )
     seed: int = _option(0, "run", "seed of the initial weights")
     dtype: str = _option("float32", "run", "arithmetic", ("float32", "float64"), on_resume="fixed")
-    products: str = _option(
-        "standard",
-        "run",
-        "arithmetic of the large products: as dtype says, float32 by oneDNN, or rounded to bfloat16 (less accurate)",
-        ("standard", "onednn", "bfloat16"),
-    )
-    compile: str = _option(
-        "off", "run", "fuse the element-wise work by torch.compile; needs a C++ compiler", ("off", "on")
-    )
     device: str = _option("cpu", "run", "torch device", on_resume="free")
     threads: int | None = _option(
         None, "run", "threads (default: OMP_NUM_THREADS, else usable cores)", on_resume="free"
-    )
-    tile_rows: int | None = _option(
-        None, "run", "samples per tile (default: by the width and this machine's cache)", on_resume="free"
     )
     storage: str = _option(
         "memory",
@@ -268,7 +262,7 @@ class Config:
         positive = (*weights, "learning_rate", "huber_delta", "output_tolerance", "timeout")
         at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance", "checkpoint_minutes")
         counts = ("workers", "shards", "batches", "epochs", "ridge_epochs", "ridge_samples", "evaluate_every")
-        at_least_1 = (*counts, "batch_size", "output_steps", "threads", "tile_rows")
+        at_least_1 = (*counts, "batch_size", "output_steps", "threads")
         for name in positive + at_least_0 + at_least_1:
             value = getattr(self, name)
             if value is None:
@@ -310,10 +304,6 @@ class Config:
                 f"batches need the exact solver and one worker; got {self.solver}, workers {self.workers} and "
                 f"shards {self.shards}"
             )
-        if self.products != "standard" and self.dtype != "float32":
-            raise UserError(f"products {self.products} needs dtype float32; got {self.dtype}")
-        if self.products == "onednn" and not self.device.startswith("cpu"):
-            raise UserError(f"products onednn needs device cpu; got {self.device}")
         if self.ridge is not None and self.ridge_final is not None and self.ridge_final > self.ridge:
             raise UserError(
                 f"ridge_final must not be above ridge, because the ridge may only fall; "
@@ -361,16 +351,27 @@ class Config:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], source: str | None = None) -> Self:
-        """Build from parsed TOML or JSON; a mistake in it is named as that of `source`, such as a file."""
+        """Build from parsed TOML or JSON; a mistake in it is named as that of `source`, such as a file.
+
+        Retired options may be there with the values that they had by default.
+        """
         known = {field.name: field for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - set(known))
+        unknown = sorted(set(values) - set(known) - set(RETIRED))
         try:
+            for name, (default, reason) in RETIRED.items():
+                if values.get(name, default) != default:
+                    raise UserError(f"{name} {values[name]} was removed: {reason}")
             if unknown:
                 meant = did_you_mean(unknown[0], known)
                 raise UserError(f"unknown option {unknown[0]!r}{meant}; known: {', '.join(known)}")
-            return cls(**{name: _coerce(known[name], value) for name, value in values.items()})
+            return cls(**{name: _coerce(known[name], value) for name, value in values.items() if name in known})
         except UserError as error:
             raise UserError(f"{source}: {error}" if source else str(error)) from None
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any], source: str | None = None) -> Self:
+        """The same for what is done with a finished run: whatever retired options it had, its model can be read."""
+        return cls.from_mapping({name: value for name, value in values.items() if name not in RETIRED}, source)
 
     @property
     def saves(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pdadmm.checkpoint.folder import LATEST, Folder
 from pdadmm.checkpoint.manifest import MANIFEST_FILE, Manifest, check_files, directory_name, read_manifest
-from pdadmm.config import OPTIONS_OF, Config, read_toml
+from pdadmm.config import OPTIONS_OF, RETIRED, Config, read_toml
 from pdadmm.errors import DamageError, PdadmmError, UserError
 from pdadmm.history import Row
 from pdadmm.model import load_model
@@ -220,7 +220,7 @@ def _compare_options(found: Inspection) -> None:
         return
     before = found.newest.manifest.config
     handed_over = before.get("method", "pdadmm") != found.config.method
-    lost = sorted(set(before) - found.options - (set(OPTIONS_OF) if handed_over else set()))
+    lost = sorted(set(before) - set(RETIRED) - found.options - (set(OPTIONS_OF) if handed_over else set()))
     if lost:
         found.problems.append(f"{found.path / CONFIG_FILE} has lost the option {lost[0]}")
         found.config = None

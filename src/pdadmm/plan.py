@@ -86,7 +86,7 @@ def cost_model(config: Config, shape: Shape) -> CostModel:
     solver = _cost_of(config)
     item = torch.finfo(getattr(torch, config.dtype)).bits // 8
     one_step = solver == "backtracking" or (solver == "linearized" and config.step_size == "one")
-    model = CostModel.of(solver, shape.samples, widths, config.shards, config.tile_rows)
+    model = CostModel.of(solver, shape.samples, widths, config.shards)
     return replace(model, one_step=one_step, messages=config.messages, item=item)
 
 
@@ -194,7 +194,7 @@ def _work_items(config: Config, shape: Shape) -> int:
         return (
             held * (sum(config.hidden) + 2 * max(widths) + 4 * shape.outputs) + batch + 2 * FORWARD_ROWS * max(widths)
         )
-    tiling = Tiling(shape.samples, config.tile_rows or default_tile_rows(max(widths)), width=max(config.hidden))
+    tiling = Tiling(shape.samples, default_tile_rows(max(widths)), width=max(config.hidden))
     tiles = TILE_SLOTS * tiling.largest_tile * max(widths)
     exact = 2 * min(SUM_ROWS, shape.samples) * max(widths)  # rows in float64
     forward = 2 * FORWARD_ROWS * max(widths)

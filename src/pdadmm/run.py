@@ -60,14 +60,15 @@ class Place:
     """These processes replace ones that were lost: go on with their run, if they had begun it."""
 
 
-def read_config(run: Path) -> Config:
-    """The configuration of a run."""
+def read_config(run: Path, resumes: bool = False) -> Config:
+    """The configuration of a run; one that is to go on must have no retired options."""
     path = run / CONFIG_FILE
     if not run.is_dir():
         raise UserError(f"{run} is not a directory, so it holds no run")
     if not path.is_file():
         raise UserError(f"{run} holds no run: it has no {CONFIG_FILE}")
-    return Config.from_mapping(read_toml(path), str(path))
+    read = Config.from_mapping if resumes else Config.from_stored
+    return read(read_toml(path), str(path))
 
 
 def carry_out(
@@ -127,7 +128,7 @@ def _settled(world: World, place: Place, config: Config) -> Place:
 
 def _is_own(path: Path, config: Config) -> bool:
     try:
-        config.resolved().check_resumes(read_config(path), allow_changes=False)
+        config.resolved().check_resumes(read_config(path, resumes=True), allow_changes=False)
     except (UserError, OSError):
         return False
     return True

@@ -88,8 +88,6 @@ class Session:
     def _on(cls, ground: Ground, stages: list[growth.Stage], layers: Sequence[int]) -> Self:
         config, problem = ground.config, ground.problem
         engine = Engine(config, problem, layers, ground.world, ground.placement)
-        if (reason := engine.why_not_compiled) is not None:
-            ground.observer.on_warning(f"the element-wise work runs uncompiled, because torch.compile failed: {reason}")
         theory = Theory(method_weights(config), ground.activations.lipschitz)
         return cls(config, engine, problem, ground.num_test, theory, stages)
 

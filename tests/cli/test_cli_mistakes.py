@@ -183,6 +183,8 @@ def test_unknown_columns(refused: Refused, tmp_path: Path, option: str) -> None:
         ("grow", "0:2,1:1", ("rising epochs and depths", "'0:2,1:1'")),
         ("grow", "0:1,1:2,1:2", ("rising epochs", "'0:1,1:2,1:2'")),
         ("grow", "0:1,", ("off, auto", "'0:1,'")),
+        ("products", "standard", ("--products was removed",)),
+        ("tile_rows", "32", ("--tile-rows was removed",)),
     ],
 )
 def test_values(refused: Refused, option: str, value: str, fragments: tuple[str, ...]) -> None:

@@ -17,7 +17,12 @@ from commands import Command, assert_refused, rows_of
 STORED = Path(__file__).parent.parent / "fixtures" / "runs"
 RUNS = sorted(path.parent.name for path in STORED.glob("*/config.toml"))
 TABLES = {"squared": "numbers.csv", "huber": "numbers.csv", "batches": "many.csv"}
-RETIRED: dict[str, str] = {}
+RETIRED = {
+    "products": "products bfloat16 was removed",
+    "onednn": "products onednn was removed",
+    "compiled": "compile on was removed",
+    "tiles": "tile_rows 32 was removed",
+}
 """Runs that cannot go on, with the retired option that the error must name."""
 
 

@@ -26,35 +26,34 @@ NARROW = 16  # features or classes that are there only to make a network of a la
 
 @dataclass(frozen=True)
 class Sample:
-    """A layer to measure, in tiles of a network that may be wider than itself."""
+    """A layer to measure."""
 
     kind: Layer
     n_in: int
     n_out: int
     rows: int
-    tile_rows: int | None = None
 
     def problem(self, solver: str, threads: int | None) -> tuple[Config, Shape, int]:
         """A network that has it, and which of its layers it is."""
         hidden = {"first": (self.n_out,), "hidden": (self.n_in, self.n_out), "output": (self.n_in,)}[self.kind]
         features = self.n_in if self.kind == "first" else NARROW
         outputs = self.n_out if self.kind == "output" else NARROW
-        config = Config(hidden=hidden, solver=solver, threads=threads, tile_rows=self.tile_rows, grow="off").resolved()
+        config = Config(hidden=hidden, solver=solver, threads=threads, grow="off").resolved()
         return config, Shape(self.rows, 0, features, outputs), 0 if self.kind == "first" else 1
 
 
 SAMPLES = (
     *(Sample("hidden", n, n_out, 4096) for n, n_out in ((100, 100), (100, 400), (400, 100), (250, 250), (500, 500))),
     *(Sample("hidden", n, n, 1024) for n in (50, 200, 500)),
-    *(Sample("hidden", n, n_out, 4096, 512) for n, n_out in ((100, 100), (200, 200), (400, 200))),
+    *(Sample("hidden", n, n_out, 4096) for n, n_out in ((100, 100), (200, 200), (400, 200))),
     *(Sample("hidden", n, n_out, 2048) for n, n_out in ((800, 400), (400, 800), (1000, 1000), (1000, 200))),
     Sample("hidden", 2000, 2000, 1024),
     *(Sample("first", n, n_out, 4096) for n, n_out in ((50, 100), (200, 200), (200, 500), (784, 300))),
     *(Sample("first", n, n_out, 1024) for n, n_out in ((50, 100), (200, 1000), (784, 2000), (3072, 200))),
-    Sample("first", 200, 100, 4096, 512),
+    Sample("first", 200, 100, 4096),
     *(Sample("output", n, n_out, 4096) for n, n_out in ((100, 10), (500, 10), (200, 2), (200, 100))),
     *(Sample("output", n, n_out, 1024) for n, n_out in ((50, 10), (100, 100), (1000, 10), (2000, 10))),
-    Sample("output", 200, 10, 4096, 512),
+    Sample("output", 200, 10, 4096),
 )
 """From narrow to wide, with few and many rows, in large and small tiles."""
 

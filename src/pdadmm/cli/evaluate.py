@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _data(arguments: argparse.Namespace, model: Model) -> Dataset:
     """The named data whole, or the run's own data split as the run split it; the target is the run's either way."""
     config_file = arguments.model / CONFIG_FILE
-    config = Config.from_mapping(read_toml(config_file), str(config_file)) if config_file.is_file() else None
+    config = Config.from_stored(read_toml(config_file), str(config_file)) if config_file.is_file() else None
     target = arguments.target or (config.target if config else None)
     if arguments.data is not None:
         # Nothing is held out: all samples are evaluated.

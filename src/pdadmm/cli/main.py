@@ -33,6 +33,7 @@ from pdadmm.cli import (
     simulate,
     train,
 )
+from pdadmm.config import RETIRED
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError, did_you_mean
 from pdadmm.version import __version__
@@ -48,8 +49,11 @@ class _Parser(argparse.ArgumentParser):
         """Refuse unknown flags here, in the parser of their command, which knows what may have been meant."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
+            name = unknown[0].partition("=")[0]
+            if reason := RETIRED.get(name.removeprefix("--").replace("-", "_")):
+                self.error(f"{name} was removed: {reason[1]}")
             flags = [flag for action in self._actions for flag in action.option_strings]
-            meant = did_you_mean(unknown[0].partition("=")[0], flags)
+            meant = did_you_mean(name, flags)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found, unknown
 

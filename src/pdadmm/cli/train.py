@@ -99,7 +99,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     for name in ("out", "overwrite", "config", "preset"):
         if getattr(arguments, name):
             raise UserError(f"--resume goes on in its own directory with its own options; --{name} does not go with it")
-    before = read_config(arguments.resume)
+    before = read_config(arguments.resume, resumes=True)
     config = config_from(arguments, before.handed_over(getattr(arguments, "method", before.method)))
     config.resolved().check_resumes(before.resolved(), arguments.allow_changes)
     return config

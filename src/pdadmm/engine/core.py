@@ -154,11 +154,6 @@ class Engine:
         return self._layers.own
 
     @property
-    def why_not_compiled(self) -> str | None:
-        """Why the element-wise work is not compiled although it should be."""
-        return self._layers.why_not_compiled
-
-    @property
     def placement(self) -> Placement:
         """Which layers are on which stage."""
         return self._layers.placement

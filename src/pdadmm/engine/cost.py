@@ -17,9 +17,9 @@ from typing import Literal, NamedTuple, Self
 
 import torch
 
+from pdadmm.block import MEASURED
 from pdadmm.engine.schedule import Action, Message, Step
 from pdadmm.engine.timeline import Costs, Link, StepTime
-from pdadmm.math.hidden import MEASURED
 from pdadmm.math.tiles import Tiling, default_tile_rows
 
 Layer = Literal["first", "hidden", "output"]

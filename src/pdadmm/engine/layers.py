@@ -18,10 +18,8 @@ from pdadmm.config import Config
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, method_weights
 from pdadmm.engine.world import World
-from pdadmm.math.activations import Activation, get_activations
-from pdadmm.math.hidden import FusedStep, HiddenStep, why_not_compiled
+from pdadmm.math.activations import get_activations
 from pdadmm.math.losses import get_loss
-from pdadmm.math.products import get_products
 from pdadmm.math.solvers import get_solver
 from pdadmm.math.state import LayerState
 from pdadmm.math.subproblems import linear
@@ -69,23 +67,12 @@ class Layers:
         self._weights = method_weights(config)
         self._solver = get_solver(config, self._weights)
         self._output_solver = get_solver(config, self._weights.of_output())
-        self.why_not_compiled: str | None = None
-        self._hidden_steps = {f.name: self._make_hidden_step(f) for f in self.activations.each}
         self.workspace = self._workspace()
-
-    def _make_hidden_step(self, activation: Activation) -> HiddenStep | FusedStep:
-        """The element-wise kernel of an activation; keeps the reason if it should have been compiled and could not."""
-        if self._config.compile == "on" and self.why_not_compiled is None:
-            fused = FusedStep(activation, self._weights)
-            self.why_not_compiled = why_not_compiled(fused, self._problem.dtype, self._problem.device)
-            if self.why_not_compiled is None:
-                return fused
-        return HiddenStep(activation, self._weights)
 
     def _workspace(self) -> Workspace:
         problem, world = self._problem, self._world
         scratch = max(self._solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(self.widths))
-        rows = self._config.tile_rows or default_tile_rows(max(self.widths))
+        rows = default_tile_rows(max(self.widths))
         tiling = Tiling(problem.num_samples, rows, world.shard, world.num_shards, max(self._config.hidden))
         reduce = world.sum_over_shards if world.num_shards > 1 else None
         return Workspace(
@@ -95,7 +82,6 @@ class Layers:
             problem.dtype,
             problem.device,
             reduce,
-            get_products(self._config.products),
             problem.storage.empty,
         )
 
@@ -253,8 +239,7 @@ class Layers:
 
     def _add(self, layer: int, state: LayerState) -> None:
         if layer < self.output:
-            f = self.activations[layer]
-            closing: Closing = HiddenClosing(f, self._weights, self._hidden_steps[f.name])
+            closing: Closing = HiddenClosing(self.activations[layer], self._weights)
             self.blocks[layer] = Block(state, self._solver, closing, self._weights, self.workspace)
             return
         y, weight, weights = self._problem.train.y, self._problem.sample_weight, self._weights.of_output()

@@ -91,7 +91,7 @@ class Exact:
                 for rows in chunk.tiles:
                     p, room = s.p[rows], (rows.stop - rows.start, s.p.shape[1])
                     m_tile = m(rows, ws.tile(0, *room))
-                    p_new = sub.p_exact(s.z[rows], s.W, m_tile, system, nu, ws.tile(1, *room), ws.products)
+                    p_new = sub.p_exact(s.z[rows], s.W, m_tile, system, nu, ws.tile(1, *room))
                     if relax != 1:
                         torch.lerp(p, p_new, relax, out=p_new)
                     row_norms(p.sub_(p_new), norms[0, within(rows, chunk)])
@@ -177,7 +177,7 @@ class Exact:
 
     def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
         """The fifth product."""
-        return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)), ws.products)
+        return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
 
     def _data_gram(self, s: LayerState, ws: Workspace) -> tuple[Tensor, Tensor]:
         """The centred Gram matrix of the data, to be overwritten, and their mean; computed once, in float64."""
@@ -282,8 +282,8 @@ class Linearized:
         e = torch.sub(s.a[rows], s.z[rows], out=ws.tile(1, count, n_out))
         g = ws.tile(2, count, n_in)
         m_tile = m(rows, ws.tile(0, count, n_in))
-        sub.p_gradient(e, s.W, s.p[rows], m_tile, self._weights.nu, self._weights.rho, g, ws.products)
-        return g, ws.products.mm(g, s.W.t(), e)
+        sub.p_gradient(e, s.W, s.p[rows], m_tile, self._weights.nu, self._weights.rho, g)
+        return g, torch.mm(g, s.W.t(), out=e)
 
     def _tau(self, g_square: Tensor, gW: Tensor) -> Tensor:
         """One tau per sample, as a column."""
@@ -315,7 +315,7 @@ class Linearized:
         (pG,) = ws.scratch(len(G))
         squares = ws.sum("squares", len(G))
         for chunk in ws.chunks(SUM_ROWS):
-            ws.products.mm(s.p[chunk.rows], G.t(), pG[chunk.rows])
+            torch.mm(s.p[chunk.rows], G.t(), out=pG[chunk.rows])
             for rows in chunk.tiles:
                 squares.add(torch.square(pG[rows], out=ws.tile(1, rows.stop - rows.start, len(G))).sum(0))
             squares.close_chunk()

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from pdadmm.math.factor import Factor
-from pdadmm.math.products import STANDARD, Products
 from pdadmm.math.tiles import panels, sum_of_squares
 
 
@@ -41,9 +40,9 @@ class Weights:
         return replace(self, nu=self.nu_output)
 
 
-def linear(p: Tensor, W: Tensor, b: Tensor, out: Tensor, products: Products = STANDARD) -> Tensor:
+def linear(p: Tensor, W: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """a = p Wᵀ + b."""
-    return products.linear(p, W, b, out)
+    return torch.addmm(b, p, W.t(), out=out)
 
 
 def message(q: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:
@@ -56,11 +55,9 @@ def scaled_dual(q: Tensor, f: Tensor) -> Tensor:
     return torch.sub(q, f, out=f)
 
 
-def p_gradient(
-    e: Tensor, W: Tensor, p: Tensor, m: Tensor, nu: float, rho: float, out: Tensor, products: Products = STANDARD
-) -> Tensor:
+def p_gradient(e: Tensor, W: Tensor, p: Tensor, m: Tensor, nu: float, rho: float, out: Tensor) -> Tensor:
     """The gradient of phi in p: g = nu (a - z) W + rho p - m, with e = a - z."""
-    return products.add_mm(torch.sub(torch.mul(p, rho, out=out), m, out=out), e, W, alpha=nu)
+    return torch.sub(torch.mul(p, rho, out=out), m, out=out).addmm_(e, W, alpha=nu)
 
 
 def tau_minimum(g_square: Tensor, gW_square: Tensor, nu: float, rho: float) -> Tensor:
@@ -102,12 +99,9 @@ class PSystem:
         return cls(inverse, torch.mv(inverse, torch.mv(W.t(), b)).mul_(-nu))
 
 
-def p_exact(
-    z: Tensor, W: Tensor, m: Tensor, system: PSystem, nu: float, out: Tensor, products: Products = STANDARD
-) -> Tensor:
+def p_exact(z: Tensor, W: Tensor, m: Tensor, system: PSystem, nu: float, out: Tensor) -> Tensor:
     """The minimiser of phi in p: (nu (z - b) W + m) (nu WᵀW + rho I)⁻¹. Overwrites m."""
-    right = products.add_mm(m, z, W, alpha=nu)
-    return products.linear(right, system.inverse, system.shift, out)  # the inverse is its own transpose
+    return linear(m.addmm_(z, W, alpha=nu), system.inverse, system.shift, out)  # the inverse is its own transpose
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from pdadmm.machine import last_level_cache
-from pdadmm.math.products import STANDARD, Products
 from pdadmm.math.threads import FEW_ROWS, one_thread
 
 MAX_CHUNKS = 16
 MIN_CHUNK_ROWS = 256
 ALIGNED_ROWS = 16  # so many rows of any width and type fill whole cache lines
 TILES_IN_CACHE = 8  # a phase has half a dozen tiles in hand
+FEWEST_ROWS, MOST_ROWS = 256, 4096  # of a tile
 SUM_ROWS = 1024  # samples of a partial sum where that of a whole chunk would need an array
 PRODUCT_ROWS = 4096  # samples that one product sums over: with many more, threads would divide the sum
 SHORT = 2048  # values of a row that are summed at once
@@ -38,7 +38,7 @@ MIN_PANEL = 125  # columns
 def default_tile_rows(max_width: int) -> int:
     """A power of two, so that a float32 tile of the widest layer takes its part of the cache of this machine."""
     rows = max(1, last_level_cache() // TILES_IN_CACHE // (4 * max_width))
-    return min(4096, max(256, 1 << (rows.bit_length() - 1)))
+    return min(MOST_ROWS, max(FEWEST_ROWS, 1 << (rows.bit_length() - 1)))
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,8 @@ class TreeSum:
         dtype: torch.dtype,
         device: torch.device,
         reduce: Reduce | None = None,
-        products: Products = STANDARD,
     ) -> None:
-        self._shape, self._dtype, self._device = shape, dtype, device
-        self._reduce, self._products = reduce, products
+        self._shape, self._dtype, self._device, self._reduce = shape, dtype, device, reduce
         self._free: list[Tensor] = []
         self._stack: list[tuple[int, Tensor]] = []
         self._open: Tensor | None = None
@@ -172,16 +170,15 @@ class TreeSum:
         with one_thread() if left.shape[1] < FEW_ROWS else nullcontext():
             for left_part, right_part in zip(_parts(left), _parts(right), strict=True):
                 is_first, self._open = self._open is None, self._buffer() if self._open is None else self._open
-                self._products.add_mm(self._open, left_part.t(), right_part, beta=0 if is_first else 1)
+                self._open.addmm_(left_part.t(), right_part, beta=0 if is_first else 1)
 
     def add_gram(self, rows: Tensor) -> None:
         """Add rowsᵀ rows, of which only the lower half is computed; above it there may be anything finite."""
         for part in _parts(rows):
             is_first, self._open = self._open is None, self._buffer() if self._open is None else self._open
             for panel in panels(part.shape[1]):
-                target = self._open[panel.start :, panel]
                 left, right = part[:, panel.start :], part[:, panel]
-                self._products.add_mm(target, left.t(), right, beta=0 if is_first else 1)
+                self._open[panel.start :, panel].addmm_(left.t(), right, beta=0 if is_first else 1)
 
     def close_chunk(self) -> None:
         """The chunk is complete: merge it into the tree."""
@@ -236,12 +233,10 @@ class Workspace:
         dtype: torch.dtype,
         device: torch.device,
         reduce: Reduce | None = None,
-        products: Products = STANDARD,
         empty: Callable[..., Tensor] = torch.empty,
     ) -> None:
         self.tiling = tiling
         self.window: Window | None = None
-        self.products = products
         self._reduce = reduce
         self.dtype = dtype
         self.device = device
@@ -285,7 +280,7 @@ class Workspace:
         """The sum of this name and shape, kept from one use to the next."""
         key = (name, shape)
         if key not in self._sums:
-            self._sums[key] = TreeSum(shape, dtype or self.dtype, self.device, self._reduce, self.products)
+            self._sums[key] = TreeSum(shape, dtype or self.dtype, self.device, self._reduce)
         return self._sums[key]
 
 

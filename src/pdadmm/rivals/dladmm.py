@@ -113,8 +113,7 @@ class DlAdmm(Rival):
         self._nu, self._rho = config.nu, config.rho
         self._output = len(config.hidden)
         widths = (problem.num_features, *config.hidden, problem.num_outputs)
-        tile_rows = config.tile_rows or default_tile_rows(max(widths))
-        tiling = Tiling(problem.num_samples, tile_rows, width=max(config.hidden))
+        tiling = Tiling(problem.num_samples, default_tile_rows(max(widths)), width=max(config.hidden))
         self._ws = Workspace(tiling, max(widths), 0, problem.dtype, problem.device)
         self._scratch = [self._array(max(widths[1:])).view(-1) for _ in range(2)]
         self._pending: _Pending | None = None
