@@ -33,7 +33,7 @@ def make_runs(folder: Path) -> Path:
         "theory": [*other, *theory],
     }.items():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(sys.modules, "pdadmm.plot", None)  # figures would take most of the time
+            patch.setitem(sys.modules, "pdadmm.charts", None)  # figures would take most of the time
             assert main(["train", *shared, *options, "--out", str(runs / name)]) == 0
     return runs
 

@@ -43,7 +43,7 @@ RESULTS = ("model.safetensors", "summary.json", "plot.png")
 def without_plots() -> Iterator[None]:
     """Figures would take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "pdadmm.plot", None)
+        patch.setitem(sys.modules, "pdadmm.charts", None)
         yield
 
 

@@ -23,7 +23,7 @@ ROWS = [
     ["rivals"],
     ["prepare"],
     ["trainer"],
-    ["summary", "plot", "modules", "crew"],
+    ["summary", "charts", "modules", "crew"],
     ["estimator"],
     ["run"],
     ["inspection", "export"],
@@ -33,7 +33,10 @@ ROWS = [
 ]
 HEIGHT = {name: height for height, row in enumerate(ROWS) for name in row}
 LAZY = {
-    "matplotlib": ("plot", "gantt", "experiments"),
+    "altair": ("charts",),
+    "vl_convert": ("charts",),
+    "jinja2": ("report",),
+    "matplotlib": ("gantt", "experiments"),
     "pyarrow": ("data",),
     "tqdm": ("cli",),
     "scipy": ("data",),
@@ -82,7 +85,18 @@ def test_importing_the_package_loads_no_extra() -> None:
     import subprocess
     import sys
 
-    extras = ("matplotlib", "pyarrow", "pandas", "scipy", "tensorboard", "onnx", "onnxruntime")
+    extras = (
+        "altair",
+        "vl_convert",
+        "jinja2",
+        "matplotlib",
+        "pyarrow",
+        "pandas",
+        "scipy",
+        "tensorboard",
+        "onnx",
+        "onnxruntime",
+    )
     code = f"import sys, pdadmm.cli.main; print([m for m in {extras} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout.strip() == "[]"

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "pdadmm"
-IMPORTED_AS = {"scikit-learn": "sklearn"}
+IMPORTED_AS = {"scikit-learn": "sklearn", "vl-convert-python": "vl_convert"}
 
 
 def wheel(folder: Path) -> Path:
@@ -100,8 +100,8 @@ def test_every_dependency_is_imported_and_every_import_declared() -> None:
 def test_extras_are_imported_only_when_they_are_used() -> None:
     core, extras = declared()
     eager = {name for name, top in imports().items() if top}
-    # plot is itself imported only when a figure is asked for; test_layout sees to it that it is.
-    assert eager - core - {"matplotlib"} == set()
+    # charts is itself imported only when one is asked for; test_layout sees to it that it is.
+    assert eager - core - {"matplotlib", "altair", "vl_convert"} == set()
     assert extras & core == set()
 
 
@@ -128,7 +128,7 @@ def test_the_wheel_runs_in_an_empty_environment(tmp_path: Path) -> None:
             pytest.skip("pip reaches no index")
         raise
     told = run(home / "bin" / "pdadmm", "--version")
-    assert "plot: matplotlib not installed" in told
+    assert "report: altair not installed" in told
     assert run(home / "bin" / "python", "-m", "pdadmm", "--version") == told
     code = (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     (tmp_path / "ten_lines.py").write_text(code, encoding="utf-8")

@@ -405,8 +405,8 @@ def test_a_run_that_died_after_a_hand_over_says_how_to_go_on(tmp_path: Path) -> 
 
 
 def test_a_plot_of_a_run_that_was_handed_over(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from pdadmm.plot import plot_run
+    pytest.importorskip("altair")
+    from pdadmm.charts import plot_run
 
     data = small_data()
     rows = library.train(Config(method="adam", hidden=(8,), epochs=2), data, quiet()).history

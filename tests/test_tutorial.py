@@ -69,7 +69,7 @@ def run_shell(text: str, folder: Path) -> None:
 )
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pdadmm.plot", None)  # figures would take most of the time
+    monkeypatch.setitem(sys.modules, "pdadmm.charts", None)  # figures would take most of the time
     names: dict[str, Any] = {"__name__": page.stem}
     for language, text in blocks(page):
         if language == "python":

@@ -286,8 +286,8 @@ def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], obs
     summary["model_sha256"] = _sha256(directory.path / MODEL_FILE)
     directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
     try:
-        from pdadmm.plot import plot_run
+        from pdadmm.charts import plot_run
     except ImportError:
-        observer.on_note(f"no {PLOT_FILE}: it needs pip install 'pdadmm[plot]'")
+        observer.on_note(f"no {PLOT_FILE}: it needs pip install 'pdadmm[report]'")
     else:
         plot_run(result.history, directory.path / PLOT_FILE)

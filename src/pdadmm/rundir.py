@@ -4,7 +4,7 @@ config.toml         every option, complete; `pdadmm train --config` runs it agai
 history.jsonl       one JSON object an epoch, keys in `pdadmm.history.KEYS`
 model.safetensors   the network and its preprocessing
 summary.json        how the run ended, on what machine, in what time
-plot.png            the run as curves, where matplotlib is installed
+plot.png            the run as curves, where the `report` extra is installed
 checkpoints/        what is needed to go on, see `pdadmm.checkpoint`
 tensorboard/        the history as event files, see `pdadmm.events`
 report.html         the run to look at, see `pdadmm.report`

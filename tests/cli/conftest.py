@@ -14,9 +14,9 @@ from pdadmm.cli.main import main
 
 @pytest.fixture
 def pdadmm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """Runs a command in `tmp_path`; without matplotlib, whose figures would take most of the time."""
+    """Runs a command in `tmp_path`; without charts, which would take most of the time."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pdadmm.plot", None)
+    monkeypatch.setitem(sys.modules, "pdadmm.charts", None)
 
     def command(*arguments: str | Path) -> Outcome:
         capsys.readouterr()

@@ -71,7 +71,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert 1 <= len(rows_of(tmp_path / "history.jsonl")) < 14
     assert left_in(tmp_path / "model.safetensors") == ["config.toml", "history.jsonl"]
     assert len(rows_of(tmp_path / "model.safetensors")) == 14
-    if len(lines) == 4:  # matplotlib is installed
+    if len(lines) == 4:  # the extra `report` is installed
         assert left_in(tmp_path / "plot.png") == ["config.toml", "history.jsonl", "model.safetensors", "summary.json"]
         assert load_model(tmp_path / "plot.png").network.hidden == (64, 64)
 

@@ -248,7 +248,7 @@ def test_overwrite_keeps_the_old_run_where_the_new_one_is_refused(train: Command
 
 
 def test_plot(trained: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("altair")
     assert (trained / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert listed(trained) == sorted([*FILES, "plot.png"])
 
