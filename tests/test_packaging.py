@@ -11,9 +11,11 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "pdadmm"
@@ -52,6 +54,7 @@ def test_the_sdist_holds_what_the_makefile_and_the_tests_need(tmp_path: Path) ->
     needed = (
         "Makefile",
         "constraints.txt",
+        "requirements.lock",
         "mkdocs.yml",
         "LICENSE",
         "README.md",
@@ -95,6 +98,27 @@ def test_every_dependency_is_imported_and_every_import_declared() -> None:
     found = imports()
     assert core <= set(found), "a dependency that nothing imports"
     assert set(found) - core - extras == set(), "an import that nothing declares"
+
+
+def test_the_lock_has_a_hash_for_everything_but_torch_and_names_no_host() -> None:
+    """`make lock` writes it; here it is compared with what pyproject.toml asks for."""
+    lines = [
+        line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.lstrip().startswith("#")
+    ]
+    pins = [line.removesuffix(" \\") for line in lines if not line.startswith(" ")]
+    hashes = [line.strip().removesuffix(" \\") for line in lines if line.startswith(" ")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", pin) for pin in pins)
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", value) for value in hashes)
+    assert all(line.startswith(" ") for before, line in pairwise(lines) if before.endswith("\\"))
+    assert all(line.endswith("\\") for line in lines if not line.startswith(" "))
+    locked = dict(pin.split("==") for pin in pins)
+    assert [name for name in locked if re.match("torch$|nvidia|cuda|triton", name)] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *(line for group in project["optional-dependencies"].values() for line in group)]
+    for requirement in map(Requirement, asked):
+        if requirement.name not in ("torch", "pdadmm"):
+            assert requirement.name in locked, "run make lock"
+            assert locked[requirement.name] in requirement.specifier, "run make lock"
 
 
 def test_extras_are_imported_only_when_they_are_used() -> None:
