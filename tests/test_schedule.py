@@ -1,14 +1,17 @@
-"""The schedule as data: literally, without deadlock for any placement, and balanced by the cost model."""
+"""The schedule as data: literally, without deadlock for any placement, and balanced by operations."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pdadmm.config import Config
 from pdadmm.engine.cost import CostModel, Timing
+from pdadmm.engine.flops import layer_flops
 from pdadmm.engine.placement import Placement, balance, from_counts, parse_placement
 from pdadmm.engine.schedule import Message, Step, make_schedules
 from pdadmm.engine.timeline import Costs, DeadlockError, Link, StepTime, play
@@ -78,11 +81,29 @@ def test_the_stage_everyone_waits_for() -> None:
     assert timeline.idle_share(1) < 0.1
 
 
-def test_balance_knows_the_widths() -> None:
-    wide_first = Timing(CostModel.of("exact", 10_000, (100, 800, 800, 50, 50, 50, 50, 10)), TYPICAL)
-    assert [len(stage) for stage in balance(wide_first.layer_seconds(), 2).stages] == [2, 5]
-    even = Timing(CostModel.of("exact", 8_000, (1000, *(1000,) * 12, 1000)), TYPICAL)
-    assert [len(stage) for stage in balance(even.layer_seconds(), 2).stages] in ([6, 7], [7, 6])
+@pytest.mark.parametrize(
+    ("samples", "widths", "counts"),
+    [
+        (10_000, (100, 800, 800, 50, 50, 50, 50, 10), [2, 5]),
+        (8_000, (1000, *(1000,) * 12, 1000), [7, 6]),
+        (5_000, (784, *(50,) * 20, 10), [9, 12]),
+        (1_437, (64, *(100,) * 9, 10), [5, 5]),
+    ],
+)
+def test_layers_are_placed_by_their_operations(samples: int, widths: tuple[int, ...], counts: list[int]) -> None:
+    """The same on every machine: no time is measured."""
+    config = Config(hidden=widths[1:-1], workers=2).resolved()
+    placement = balance(layer_flops(config, samples, widths), 2)
+    assert [len(stage) for stage in placement.stages] == counts
+
+
+@pytest.mark.parametrize("options", [{}, {"solver": "linearized"}, {"method": "adam"}, {"method": "dladmm"}])
+def test_operations_grow_with_the_samples_and_the_type(options: dict[str, str]) -> None:
+    config, widths = Config(hidden=(50, 50), **options).resolved(), (30, 50, 50, 3)  # type: ignore[arg-type]
+    few, many = (layer_flops(config, samples, widths) for samples in (1000, 2000))
+    double = layer_flops(replace(config, dtype="float64"), 1000, widths)
+    assert all(1 < more / less <= 2 for less, more in zip(few, many, strict=True))
+    assert double == pytest.approx([2 * one for one in few])
 
 
 @given(costs=st.lists(st.floats(0.1, 10), min_size=1, max_size=9), data=st.data())

@@ -18,8 +18,9 @@ import torch
 from pdadmm.checkpoint.saver import has_room
 from pdadmm.config import LEARNING_RATES, OPTIONS_OF, Config
 from pdadmm.data import Dataset
-from pdadmm.engine.cost import CostModel, Speed, Timing, measure_gflops
+from pdadmm.engine.cost import CostModel, Timing, measure_gflops
 from pdadmm.engine.estimate import estimate
+from pdadmm.engine.flops import layer_flops
 from pdadmm.engine.placement import Placement, balance, parse_placement
 from pdadmm.engine.problem import method_weights
 from pdadmm.engine.timeline import Link, Timeline
@@ -72,12 +73,12 @@ class MemoryPlan:
         return {**terms, "total": self.total, "disk": disk}
 
 
-def place(config: Config, shape: Shape, speed: Speed = TYPICAL) -> Placement:
-    """By hand, or balanced by the cost model."""
+def place(config: Config, shape: Shape) -> Placement:
+    """By hand, or balanced by the operations of each layer."""
     widths = (shape.features, *config.hidden, shape.outputs)
     if config.placement is not None:
         return parse_placement(config.placement, len(widths) - 1, config.workers)
-    return balance(Timing(cost_model(config, shape), speed).layer_seconds(), config.workers)
+    return balance(layer_flops(config, shape.samples, widths), config.workers)
 
 
 def cost_model(config: Config, shape: Shape) -> CostModel:

@@ -1,4 +1,4 @@
-"""Which layers go to which worker: contiguous runs, balanced by the cost model or given by hand."""
+"""Which layers go to which worker: contiguous runs, balanced by their operations or given by hand."""
 
 from __future__ import annotations
 
