@@ -11,12 +11,12 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 
 # From the ground up. Modules of one row may use each other.
 ROWS = [
-    ["errors", "history", "notation", "config", "version", "observer", "openmp"],
+    ["errors", "history", "notation", "config", "version", "observer", "openmp", "options"],
     ["machine", "rundir", "growth", "storage", "events", "shell", "units", "patience"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],
-    ["model", "plan", "checkpoint"],
+    ["model", "folding", "plan", "checkpoint"],
     ["calibration", "simulate", "sweep", "gantt"],
     ["method"],
     ["session"],

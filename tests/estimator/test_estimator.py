@@ -60,12 +60,31 @@ def by_hand(estimator: Any, X: Any) -> Any:
 
 def test_defaults_are_those_of_the_configuration() -> None:
     params, config = PdADMMClassifier().get_params(), Config()
-    own = ("solver", "rho", "nu", "nu_output", "z_relax", "damping", "ridge", "ridge_final", "batches", "grow", "dtype")
-    for name in own:
+    for name in ("solver", "rho", "nu", "device"):
         assert params[name] == getattr(config, name)
-    assert (params["max_iter"], params["alpha"], params["device"]) == (config.epochs, config.l2, config.device)
+    assert (params["max_iter"], params["alpha"]) == (config.epochs, config.l2)
     shared = set(params) - {"class_weight"}
     assert {name: params[name] for name in shared} == {name: PdADMMRegressor().get_params()[name] for name in shared}
+    assert PdADMMClassifier((8,), "tanh").get_params() == params | {"hidden_layer_sizes": (8,), "activation": "tanh"}
+
+
+def test_method_reaches_any_option_of_the_training() -> None:
+    X, y = IRIS
+    options = {
+        "ridge": np.float64(0.02),
+        "grow": "off",
+        "ridge_epochs": np.int64(9),
+        "dtype": "float64",
+        "scaling": "minmax",
+    }
+    config = Config(
+        hidden=(16, 16), epochs=20, ridge=0.02, grow="off", ridge_epochs=9, dtype="float64", scaling="minmax"
+    )
+    data = Dataset("iris", Part(X, y), None, tuple("abcd"))
+    model = pdadmm.train(config, data, Observer(on_note=lambda note: None)).model
+    found = classifier(method=options).fit(X, y)
+    np.testing.assert_allclose(found.predict_proba(X), model.predict_proba(X), rtol=1e-9)
+    assert clone(found).get_params()["method"] == options
 
 
 def test_a_fit_is_the_librarys_run() -> None:
@@ -116,7 +135,7 @@ def test_regression_of_several_columns_and_by_huber() -> None:
     spoiled = y.copy()
     spoiled[::10] += 5000
     errors = [
-        np.abs(regressor(loss=loss, huber_delta=0.02).fit(X, spoiled).predict(X) - y)
+        np.abs(regressor(loss=loss, method={"huber_delta": 0.02}).fit(X, spoiled).predict(X) - y)
         for loss in ("squared_error", "huber")
     ]
     assert np.median(errors[1]) < np.median(errors[0])
@@ -251,7 +270,9 @@ def test_a_grid_over_rho_nu_and_widths_in_a_pipeline_of_pandas() -> None:
 
 def test_cross_validation() -> None:
     assert cross_val_score(classifier(), *IRIS, cv=3).min() > 0.85
-    assert cross_val_score(regressor(hidden_layer_sizes=(8,), ridge_final=0.1), *DIABETES, cv=3).mean() > 0.25
+    assert (
+        cross_val_score(regressor(hidden_layer_sizes=(8,), method={"ridge_final": 0.1}), *DIABETES, cv=3).mean() > 0.25
+    )
 
 
 def test_mistakes_are_named_before_any_work() -> None:
@@ -260,7 +281,15 @@ def test_mistakes_are_named_before_any_work() -> None:
         ({"rho": -1.0}, "'rho' parameter"),
         ({"activation": "swish"}, "'activation' parameter"),
         ({"hidden_layer_sizes": (8, 0)}, "hidden widths"),
-        ({"grow": "backwards"}, "grow must be"),
+        ({"method": {"grow": "backwards"}}, "grow must be"),
+        (
+            {"method": {"ridgefinal": 0.1}},
+            "method must have .* got 'ridgefinal' .did you mean ridge_final.*; known: .*z_relax",
+        ),
+        ({"method": {"nu": 0.1}}, "method must not have 'nu', which the fit's own parameters"),
+        ({"method": {"shards": 2}}, "method must have .* got 'shards'"),
+        ({"method": {"ridge": "much"}}, "ridge must be a number; got 'much'"),
+        ({"method": "ridge"}, "'method' parameter"),
         ({"n_jobs": 0}, "n_jobs"),
         ({"device": "toaster"}, "device must be"),
     ]
@@ -270,7 +299,7 @@ def test_mistakes_are_named_before_any_work() -> None:
     with pytest.raises(UserError, match="one class"):
         classifier().fit(X, np.zeros(len(X)))
     with pytest.raises(DivergenceError):
-        classifier(scaling="none").fit(X * 1e30, y)
+        classifier(method={"scaling": "none"}).fit(X * 1e30, y)
 
 
 def test_verbose_prints_a_line_an_iteration(capsys: pytest.CaptureFixture[str]) -> None:

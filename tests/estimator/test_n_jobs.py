@@ -93,7 +93,7 @@ def test_regression_and_a_warm_start_on_processes_give_the_same_bits() -> None:
 def test_what_a_worker_ends_of_is_raised_here() -> None:
     X, y = IRIS
     with pytest.raises(DivergenceError, match=r"layer \d"):
-        small(n_jobs=2, scaling="none").fit(X * 1e30, y)
+        small(n_jobs=2, method={"scaling": "none"}).fit(X * 1e30, y)
 
 
 ENDLESS = """

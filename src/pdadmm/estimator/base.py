@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, _fit_context
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -22,13 +24,15 @@ from pdadmm.config import SOLVERS, Config
 from pdadmm.crew import Trained, train_arrays
 from pdadmm.data import Dataset, Part, Preprocessor
 from pdadmm.data.arrays import Array, generated_names, row_chunks
-from pdadmm.data.transforms import SCALINGS
 from pdadmm.errors import UserError
 from pdadmm.estimator.cores import divide
-from pdadmm.estimator.folding import fold, plain_network, unfold
+from pdadmm.folding import fold, unfold
 from pdadmm.history import Row
 from pdadmm.machine import available_memory, format_bytes
-from pdadmm.math.activations import activation_names
+from pdadmm.math.activations import activation_names, get_activations
+from pdadmm.model import Model
+from pdadmm.network import Network
+from pdadmm.options import config_of_fit
 from pdadmm.patience import Patience
 from pdadmm.rundir import MODEL_FILE
 from pdadmm.session import final_ridge
@@ -41,13 +45,36 @@ def _at_least(least: float, kind: type = Real, closed: str = "left", most: float
     return Interval(kind, least, most, closed=closed)
 
 
+@dataclass(repr=False, eq=False)
 class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A fully connected network, trained by pdADMM; `PdADMMClassifier` documents the parameters."""
+
+    hidden_layer_sizes: int | Sequence[int] = (100,)
+    activation: str = "relu"
+    _: KW_ONLY
+    solver: str = "exact"
+    nu: float | None = None
+    rho: float | None = None
+    method: Mapping[str, Any] | None = None
+    alpha: float = 0.0
+    max_iter: int = 100
+    tol: float = 1e-4
+    random_state: int | np.random.RandomState | None = None
+    warm_start: bool = False
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    verbose: bool | int = False
+    n_jobs: int | None = None
+    device: str = "cpu"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "hidden_layer_sizes": ["array-like", _at_least(1, Integral)],
         "activation": [StrOptions({*activation_names(), *_ALIASES})],
         "solver": [StrOptions(set(SOLVERS))],
+        "nu": [_at_least(0, closed="neither"), None],
+        "rho": [_at_least(0, closed="neither"), None],
+        "method": [Mapping, None],
         "alpha": [_at_least(0)],
         "max_iter": [_at_least(1, Integral)],
         "tol": [_at_least(0)],
@@ -58,17 +85,6 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         "n_iter_no_change": [_at_least(1, Integral)],
         "verbose": ["verbose"],
         "n_jobs": [Integral, None],
-        "scaling": [StrOptions(set(SCALINGS))],
-        "rho": [_at_least(0, closed="neither"), None],
-        "nu": [_at_least(0, closed="neither"), None],
-        "nu_output": [_at_least(0, closed="neither"), None],
-        "z_relax": [Interval(Real, 1, 2, closed="left"), None],
-        "damping": [_at_least(0)],
-        "ridge": [_at_least(0), None],
-        "ridge_final": [_at_least(0), None],
-        "batches": [_at_least(1, Integral)],
-        "grow": [str, None],
-        "dtype": [StrOptions({"float32", "float64"})],
         "device": [str],
     }
 
@@ -81,9 +97,9 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _encode(self, y: Array, reset: bool) -> Array:
         """Targets as the trainer takes them; `reset` learns them anew."""
 
-    @abstractmethod
-    def _stratify(self, y: Array) -> Array | None:
-        """By what a validation part is stratified."""
+    def _weigh(self, y: Array, weight: Array | None) -> Array | None:
+        """The weights of the samples."""
+        return weight
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coefs_")
@@ -111,8 +127,9 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         check_is_fitted(self)
         return float(self.loss_curve_[-1])
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, weigh: Any) -> Self:
-        """Check, split, train, and keep what is left of it; `weigh` gives the weights of classes."""
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on these samples; samples of weight 0 are as good as absent, and only the ratios of weights count."""
         goes_on = self.warm_start and self.__sklearn_is_fitted__()
         X, y = validate_data(
             self,
@@ -128,15 +145,20 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if weight is not None:
             X, y, weight = _without_zeros(X, y, weight)
         target = self._encode(y, reset=not goes_on)
-        weight = _to_mean_one(weigh(target, weight))
+        weight = self._weigh(target, weight)
+        if weight is not None:  # only the ratios count, so that nu and rho mean the same with weights as without
+            weight = weight / weight.mean()
         random = check_random_state(self.random_state)
         data = self._dataset(_dense(X), target, weight, random)
+        config = self._config(random)
         if not goes_on:
             self.loss_curve_: list[float] = []
             self._scores: list[float] = []
         with ExitStack() as stack:
-            start = self._start(stack) if goes_on else None
-            trained = self._train(data, start, random)
+            if goes_on:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdadmm-")))
+                config = self._going_on(config, data.train.X.shape, folder / MODEL_FILE)
+            trained = self._train(config, data)
         self._keep(trained, len(data.train.X))
         return self
 
@@ -145,14 +167,53 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         names = generated_names(X.shape[1])
         if not self.early_stopping:
             return Dataset(type(self).__name__, Part(X, y, weight), None, names)
+        by = y if self._loss == "cross_entropy" else None
         train, test = train_test_split(
-            np.arange(len(X)), test_size=self.validation_fraction, random_state=random, stratify=self._stratify(y)
+            np.arange(len(X)), test_size=self.validation_fraction, random_state=random, stratify=by
         )
-        parts = [Part(X[rows], y[rows], None if weight is None else weight[rows]) for rows in (train, test)]
-        return Dataset(type(self).__name__, parts[0], Part(parts[1].X, parts[1].y), names)
+        part = Part(X[train], y[train], None if weight is None else weight[train])
+        return Dataset(type(self).__name__, part, Part(X[test], y[test]), names)
 
-    def _train(self, data: Dataset, start: Path | None, random: np.random.RandomState) -> Trained:
-        config = self._config(data.train.X.shape, start, random)
+    def _config(self, random: np.random.RandomState) -> Config:
+        sizes = self.hidden_layer_sizes
+        hidden = tuple(int(size) for size in sizes) if isinstance(sizes, Iterable) else (int(sizes),)
+        cores = divide(self.n_jobs, len(hidden) + 1)
+        seed = self.random_state if isinstance(self.random_state, int | np.integer) else random.randint(_SEEDS)
+        return config_of_fit(
+            self.solver,
+            self.nu,
+            self.rho,
+            {"scaling": "standard", **(self.method or {})},
+            hidden=hidden,
+            activation=self._activation_here(),
+            loss=self._loss,
+            class_weight="none",  # the samples' weights have it
+            l2=float(self.alpha),
+            epochs=int(self.max_iter),
+            seed=int(seed),
+            device=self.device,
+            workers=cores.processes,
+            threads=cores.threads,
+            evaluate_every=1 if self.early_stopping else int(self.max_iter),
+            stationarity_every=0,
+        )
+
+    def _activation_here(self) -> str:
+        """What our activations call it."""
+        name = str(self.activation)
+        return _ALIASES.get(name, name)
+
+    def _going_on(self, config: Config, shape: tuple[int, ...], file: Path) -> Config:
+        """To start from the present weights, which the file takes, under the last ridge: the first would undo them."""
+        network = unfold(self._network(self._activation_here()), self._preprocessor)
+        network = network.to(getattr(torch, config.dtype), torch.device("cpu"))
+        Model(network, self._preprocessor).save(file)
+        first = config.resolved().ridge
+        assert first is not None
+        ridge = final_ridge(first, config.ridge_final, *shape)
+        return dataclasses.replace(config, ridge=ridge, ridge_final=ridge, init_from=str(file))
+
+    def _train(self, config: Config, data: Dataset) -> Trained:
         score = "test_accuracy" if self._loss == "cross_entropy" else "test_r2"
         key = score if self.early_stopping else "objective"
         patience = Patience(key, float(self.tol), int(self.n_iter_no_change), len(config.hidden))
@@ -169,79 +230,34 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             self._scores += [row[score] for row in trained.history]
         return trained
 
-    def _config(self, shape: tuple[int, ...], start: Path | None, random: np.random.RandomState) -> Config:
-        sizes = self.hidden_layer_sizes
-        hidden = tuple(int(size) for size in sizes) if isinstance(sizes, Iterable) else (int(sizes),)
-        cores = divide(self.n_jobs, len(hidden) + 1)
-        is_seed = isinstance(self.random_state, Integral)
-        ridge, ridge_final = self.ridge, self.ridge_final
-        if start is not None:  # what was learned is not to be forgotten under the first ridge of a new run
-            first = (0.1 if self.solver == "exact" else 0.0) if ridge is None else ridge
-            ridge = ridge_final = final_ridge(first, ridge_final, *shape)
-        return Config(
-            hidden=hidden,
-            activation=self._activation_here(),
-            loss=self._loss,
-            huber_delta=float(getattr(self, "huber_delta", 1.0)),
-            solver=self.solver,
-            l2=float(self.alpha),
-            epochs=int(self.max_iter),
-            seed=int(self.random_state) if is_seed else int(random.randint(_SEEDS)),
-            scaling=self.scaling,
-            rho=self.rho,
-            nu=self.nu,
-            nu_output=self.nu_output,
-            z_relax=self.z_relax,
-            damping=self.damping,
-            ridge=ridge,
-            ridge_final=ridge_final,
-            batches=int(self.batches),
-            grow=self.grow,
-            dtype=self.dtype,
-            device=self.device,
-            init_from=None if start is None else str(start),
-            workers=cores.processes,
-            threads=cores.threads,
-            evaluate_every=1 if self.early_stopping else int(self.max_iter),
-            stationarity_every=0,
-        )
-
-    def _activation_here(self) -> str:
-        """What our activations call it."""
-        name = str(self.activation)
-        return _ALIASES.get(name, name)
-
-    def _start(self, stack: ExitStack) -> Path:
-        """The present weights as a file, from which the trainer starts; it is gone with the stack."""
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdadmm-")))
-        model = unfold(self.coefs_, self.intercepts_, self._activation_here(), self._preprocessor, self.dtype)
-        model.save(folder / MODEL_FILE)
-        return folder / MODEL_FILE
-
     def _keep(self, trained: Trained, samples: int) -> None:
-        self.coefs_, self.intercepts_ = fold(trained.model)
         self._preprocessor: Preprocessor = trained.model.preprocessor
-        self._activation = trained.model.network.activations.name
+        network = fold(trained.model.network, self._preprocessor)
+        self.coefs_ = [np.array(W.numpy().T, order="C") for W in network.weights]
+        self.intercepts_ = [b.numpy() for b in network.biases]
+        self._activation = network.activations.name
         self.n_iter_ = len(trained.history)
         self.loss_curve_ += [row["objective"] / samples for row in trained.history]
         self.validation_scores_ = list(self._scores) if self.early_stopping else None
         self.best_validation_score_ = max(self._scores) if self.early_stopping else None
         self.best_loss_ = None if self.early_stopping else min(self.loss_curve_)
 
+    def _network(self, activation: str) -> Network:
+        """`coefs_` and `intercepts_` as a network; copies, because arrays of a mapped pickle cannot be written to."""
+        weights = [torch.from_numpy(np.array(coef.T, order="C")) for coef in self.coefs_]
+        biases = [torch.from_numpy(np.array(intercept)) for intercept in self.intercepts_]
+        return Network(weights, biases, get_activations(activation, len(weights) - 1))
+
     def _outputs(self, X: Any) -> Array:
         """The last layer's outputs in float64, whatever the network was trained in; sparse X is densified by rows."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        network = plain_network(self.coefs_, self.intercepts_, self._activation)
+        network = self._network(self._activation)
         out = np.empty((X.shape[0], self.n_outputs_))
         for rows in row_chunks(np.broadcast_to(0.0, X.shape)):
-            part = X[rows].toarray() if _is_sparse(X) else X[rows]
+            part = X[rows].toarray() if hasattr(X, "toarray") else X[rows]
             out[rows] = network.forward(torch.from_numpy(np.array(part, dtype=np.float64, order="C"))).numpy()
         return out
-
-
-def _is_sparse(X: Any) -> bool:
-    return hasattr(X, "toarray")
 
 
 def _without_zeros(X: Any, y: Array, weight: Array) -> tuple[Any, Array, Array]:
@@ -252,14 +268,9 @@ def _without_zeros(X: Any, y: Array, weight: Array) -> tuple[Any, Array, Array]:
     return (X, y, weight) if len(kept) == len(weight) else (X[kept], y[kept], weight[kept])
 
 
-def _to_mean_one(weight: Array | None) -> Array | None:
-    """Only the ratios of weights count, so that nu and rho mean the same with weights as without."""
-    return None if weight is None else weight / weight.mean()
-
-
 def _dense(X: Any) -> Array:
     """X itself, or a dense copy: the arrays of the layers are dense and larger anyway."""
-    if not _is_sparse(X):
+    if not hasattr(X, "toarray"):
         dense: Array = X
         return dense
     needed, free = int(np.prod(X.shape, dtype=np.int64)) * X.dtype.itemsize, available_memory()

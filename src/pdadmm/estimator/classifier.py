@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,6 +18,7 @@ from pdadmm.errors import UserError
 from pdadmm.estimator.base import BasePdADMM
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # scikit-learn has no types
     """A deep fully connected classifier, trained without backpropagation, its layers in parallel.
 
@@ -30,9 +32,15 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
         "relu", "leaky_relu", "hardtanh", "identity", "tanh", "sigmoid" or, the same, "logistic".
     solver : {"exact", "linearized", "backtracking"}, default "exact"
         How the weights are found; the last two are the paper's.
+    nu, rho : float or None, default None
+        Weights of the layers' equations z = W p + b, and of p = q between layers; None chooses well.
+    method : mapping or None, default None
+        All other options of the training, by their names in `pdadmm.Config`, such as `{"ridge": 0.01, "grow": "off"}`.
+        Features are scaled inside unless it has `"scaling": "none"`; `coefs_` and `intercepts_` are for the features
+        as they are given. `"dtype"` is the arithmetic of the training; predictions are evaluated in float64.
     alpha : float, default 0
         alpha/2 |W|² beside the summed loss, as scikit-learn has it. The loss reaches hidden layers through equations of
-        weight `nu`, so it acts more strongly here: 1e-4 does nothing, 1 much. `ridge` acts beside it.
+        weight `nu`, so it acts more strongly here: 1e-4 does nothing, 1 much. The ridge acts beside it.
     max_iter : int, default 100
         Iterations; each goes over all samples. Ridge and growth are planned by it.
     tol, n_iter_no_change : float, default 1e-4; int, default 10
@@ -49,14 +57,8 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
     n_jobs : int or None, default None
         Processes that the layers are spread over, with the same result; -1 for all cores. Inside joblib's workers it
         divides the worker's share of the cores.
-    scaling : {"standard", "global", "minmax", "none"}, default "standard"
-        How features are scaled inside; `coefs_` and `intercepts_` are for the features as they are given.
-    rho, nu, nu_output, z_relax, damping, ridge, ridge_final, batches, grow : see `pdadmm.Config`
-        The method's own options, with the same defaults; None chooses well.
     class_weight : dict, "balanced" or None
         Weights of the classes in the loss.
-    dtype : {"float32", "float64"}, default "float32"
-        The arithmetic of the training; predictions are evaluated in float64.
     device : str, default "cpu"
         torch's name of the device that trains.
 
@@ -74,73 +76,13 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
         As scikit-learn has them; `n_outputs_` is the number of classes, with two classes as well.
     """
 
+    class_weight: Mapping[Any, float] | str | None = None
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BasePdADMM._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     out_activation_ = "softmax"
-
-    def __init__(
-        self,
-        hidden_layer_sizes: int | Sequence[int] = (100,),
-        activation: str = "relu",
-        *,
-        solver: str = "exact",
-        alpha: float = 0.0,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        verbose: bool | int = False,
-        n_jobs: int | None = None,
-        scaling: str = "standard",
-        rho: float | None = None,
-        nu: float | None = None,
-        nu_output: float | None = None,
-        z_relax: float | None = None,
-        damping: float = 0.03,
-        ridge: float | None = None,
-        ridge_final: float | None = None,
-        batches: int = 1,
-        grow: str | None = None,
-        class_weight: Mapping[Any, float] | str | None = None,
-        dtype: str = "float32",
-        device: str = "cpu",
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.solver = solver
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.scaling = scaling
-        self.rho = rho
-        self.nu = nu
-        self.nu_output = nu_output
-        self.z_relax = z_relax
-        self.damping = damping
-        self.ridge = ridge
-        self.ridge_final = ridge_final
-        self.batches = batches
-        self.grow = grow
-        self.class_weight = class_weight
-        self.dtype = dtype
-        self.device = device
-
-    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on these samples; samples of weight 0 are as good as absent, and only the ratios of weights count."""
-        return self._fit(X, y, sample_weight, self._weigh)
 
     def predict(self, X: Any) -> Array:
         """The label of each sample."""
@@ -186,9 +128,6 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
             )
         found: Array = indices.astype(np.int64)
         return found
-
-    def _stratify(self, y: Array) -> Array | None:
-        return y
 
     def _weigh(self, y: Array, weight: Array | None) -> Array | None:
         """The samples' weights times those of their classes."""

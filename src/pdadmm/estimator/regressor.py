@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from numbers import Real
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.base import RegressorMixin
+from sklearn.utils._param_validation import StrOptions
 
 from pdadmm.data.arrays import Array
 from pdadmm.errors import UserError
@@ -17,6 +16,7 @@ from pdadmm.estimator.base import BasePdADMM
 _LOSSES = {"squared_error": "squared", "huber": "huber"}
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scikit-learn has no types
     """A deep fully connected regressor, trained without backpropagation, its layers in parallel.
 
@@ -26,9 +26,7 @@ class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scik
     Parameters
     ----------
     loss : {"squared_error", "huber"}, default "squared_error"
-        What is made small.
-    huber_delta : float, default 1
-        Where the Huber loss turns linear, in units of y's spread.
+        What is made small; `method={"huber_delta": 2.0}` moves where Huber's turns linear, in units of y's spread.
 
     Attributes
     ----------
@@ -36,80 +34,17 @@ class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scik
         R² on the validation part, or None without early stopping.
     """
 
+    loss: str = "squared_error"
+
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **BasePdADMM._parameter_constraints,
         "loss": [StrOptions(set(_LOSSES))],
-        "huber_delta": [Interval(Real, 0, None, closed="neither")],
     }
     out_activation_ = "identity"
-
-    def __init__(
-        self,
-        hidden_layer_sizes: int | Sequence[int] = (100,),
-        activation: str = "relu",
-        *,
-        loss: str = "squared_error",
-        huber_delta: float = 1.0,
-        solver: str = "exact",
-        alpha: float = 0.0,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        verbose: bool | int = False,
-        n_jobs: int | None = None,
-        scaling: str = "standard",
-        rho: float | None = None,
-        nu: float | None = None,
-        nu_output: float | None = None,
-        z_relax: float | None = None,
-        damping: float = 0.03,
-        ridge: float | None = None,
-        ridge_final: float | None = None,
-        batches: int = 1,
-        grow: str | None = None,
-        dtype: str = "float32",
-        device: str = "cpu",
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.loss = loss
-        self.huber_delta = huber_delta
-        self.solver = solver
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.verbose = verbose
-        self.n_jobs = n_jobs
-        self.scaling = scaling
-        self.rho = rho
-        self.nu = nu
-        self.nu_output = nu_output
-        self.z_relax = z_relax
-        self.damping = damping
-        self.ridge = ridge
-        self.ridge_final = ridge_final
-        self.batches = batches
-        self.grow = grow
-        self.dtype = dtype
-        self.device = device
 
     @property
     def _loss(self) -> str:
         return _LOSSES[self.loss]
-
-    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on these samples; samples of weight 0 are as good as absent, and only the ratios of weights count."""
-        return self._fit(X, y, sample_weight, lambda target, weight: weight)
 
     def predict(self, X: Any) -> Array:
         """Values in the units of y, (n,) if y was."""
@@ -129,6 +64,3 @@ class PdADMMRegressor(RegressorMixin, BasePdADMM):  # type: ignore[misc]  # scik
                 f"y must have the {self.n_outputs_} columns of the fit before with warm_start; got {columns}"
             )
         return y
-
-    def _stratify(self, y: Array) -> Array | None:
-        return None
