@@ -7,7 +7,6 @@ the processes use, the first process there holds the directory and completes the
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import uuid
 from collections.abc import Iterator
@@ -41,6 +40,7 @@ from pdadmm.rundir import (
     RunDirectory,
     make_directory,
     read_history,
+    sha256_of,
     storing,
 )
 from pdadmm.storage import storage_of
@@ -269,21 +269,16 @@ def _finished(directory: RunDirectory, result: Result) -> dict[str, Any] | None:
     try:
         summary: dict[str, Any] = json.loads((directory.path / SUMMARY_FILE).read_bytes())
         is_same = (summary["epochs"], summary["status"]) == (epoch, result.status)
-        is_same = is_same and summary["model_sha256"] == _sha256(directory.path / MODEL_FILE)
+        is_same = is_same and summary["model_sha256"] == sha256_of(directory.path / MODEL_FILE)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return summary if is_same else None
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb", buffering=0) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], observer: Observer) -> None:
     directory.check_held()
     result.model.save(directory.path / MODEL_FILE)
-    summary["model_sha256"] = _sha256(directory.path / MODEL_FILE)
+    summary["model_sha256"] = sha256_of(directory.path / MODEL_FILE)
     directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
     try:
         from pdadmm.charts import plot_run

@@ -136,6 +136,12 @@ def check_regular(path: Path) -> None:
         raise DamageError(f"{path} is not a plain file")
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def make_directory(path: Path) -> list[Path]:
     """Make a directory that --out names; returns those that had to be made, the deepest first."""
     made: list[Path] = []
@@ -315,7 +321,7 @@ def is_in_use(path: Path) -> bool:
     """True while a run holds the directory."""
     try:
         lock = open_plain(path / LOCK_FILE, os.O_RDONLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotPlainError):
         return False
     except OSError:
         return True

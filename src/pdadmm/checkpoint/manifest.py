@@ -82,6 +82,19 @@ class Manifest:
     history: HistoryMark
     files: list[FileEntry]
 
+    @property
+    def is_part(self) -> bool:
+        """Whether other hosts have samples of some layer."""
+        rows = dict.fromkeys(self.progress.layers, 0)
+        for entry in self.files:
+            rows[entry.layer] = rows.get(entry.layer, 0) + entry.rows
+        return min(rows.values(), default=0) < self.num_samples
+
+    @property
+    def has_first_rows(self) -> bool:
+        """Whether the first samples of the first layer are here, and with them the history."""
+        return any(entry.layer == min(self.progress.layers) and entry.first_row == 0 for entry in self.files)
+
     def to_bytes(self) -> bytes:
         """The file, sealed."""
         values = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}

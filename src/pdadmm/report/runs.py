@@ -16,7 +16,7 @@ from typing import Any
 from pdadmm.config import Config
 from pdadmm.errors import DamageError, PdadmmError
 from pdadmm.history import Row
-from pdadmm.inspection import Inspection, number_in
+from pdadmm.inspection import number_in, run_status
 from pdadmm.run import read_config
 from pdadmm.rundir import (
     CHECKPOINTS,
@@ -89,14 +89,15 @@ def read_run(path: Path, folder: Path) -> FoundRun:
     """A run as far as it can be read."""
     name = path.relative_to(folder).as_posix() if path != folder else path.resolve().name
     found = FoundRun(path, name)
-    running = (path / LOCK_FILE).is_file() and is_in_use(path)  # opening a pipe would wait forever
+    running = is_in_use(path)
     try:
         found.config = read_config(path).resolved()
     except (PdadmmError, OSError, ArithmeticError) as error:
         found.problems.append(_named(path / CONFIG_FILE, error))
     found.rows = read_history(path, found.problems)
     _read_summary(found)
-    found.status = _status(found, running)
+    killed, epoch = (path / LOCK_FILE).exists(), found.rows[-1]["epoch"] if found.rows else 0
+    found.status = run_status(running, killed, found.config, epoch, found.summary or None)
     return found
 
 
@@ -115,14 +116,6 @@ def _read_summary(found: FoundRun) -> None:
 
 def _kinds(values: dict[str, Any]) -> dict[str, type]:
     return {name: type(value) for name, value in values.items()}
-
-
-def _status(found: FoundRun, running: bool) -> str:
-    """As `pdadmm inspect` has it."""
-    seen = Inspection(found.path, running, config=found.config, summary=found.summary or None, present={HISTORY_FILE})
-    seen.stale_lock = not running and (found.path / LOCK_FILE).exists()
-    seen.epoch = found.rows[-1]["epoch"] if found.rows else 0
-    return str(seen.status)
 
 
 def read_bytes(path: Path) -> bytes:
