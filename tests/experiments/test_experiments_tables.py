@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +12,19 @@ from pdadmm.calibration import BlockTimes
 from pdadmm.engine.schedule import Step
 from pdadmm.errors import UserError
 from pdadmm.experiments import accuracy, convergence
+from pdadmm.experiments.accuracy import Curve, curves_by_method, write_curve
 from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
-from pdadmm.experiments.curves import Curve, read_curves, write_curve
-from pdadmm.experiments.results import Results, Table
-from pdadmm.experiments.speedup_tables import (
+from pdadmm.experiments.result import Figure, Result, Series, Table, markdown
+from pdadmm.experiments.settings import stratified
+from pdadmm.experiments.speedup import (
     LINKS,
     Found,
     Network,
     at_rest_notes,
-    long_table,
     measured_table,
     simulated_table,
+    speedup_figure,
 )
-from pdadmm.experiments.subset import stratified
 from pdadmm.history import Row
 from pdadmm.plan import Shape
 from pdadmm.simulate import Machine, serial_seconds, simulate
@@ -38,32 +37,26 @@ def curve(last: float) -> Curve:
     }
 
 
-def test_the_accuracy_table() -> None:
-    table = accuracy.data_table("mnist", "test_accuracy", {"pdadmm": [curve(0.9), curve(0.94)], "adam": [curve(0.95)]})
-    assert table.markdown().splitlines() == [
-        "| MNIST | seeds | 5 | 95 |",
-        "|---|---|---|---|",
-        "| pdadmm, defaults | 2 | 0.5000 ± 0.0000 | 0.9200 ± 0.0200 |",
-        "| Adam | 1 | 0.5000 | 0.9500 |",
-        "| *published: pdADMM* |  | 0.5273 | 0.9062 |",
-        "| *published: GD* |  | 0.1489 | 0.1140 |",
-        "| *published: Adadelta* |  | 0.4109 | 0.7583 |",
-        "| *published: Adagrad* |  | 0.1332 | 0.5625 |",
-        "| *published: Adam* |  | 0.3595 | 0.9519 |",
-        "| *published: dlADMM* |  | 0.1760 | 0.8036 |",
+def test_the_accuracy_table_and_figure() -> None:
+    curves = {"pdadmm": [curve(0.9), curve(0.94)], "adam": [curve(0.95)]}
+    table = accuracy.accuracy_table("mnist", "test_accuracy", curves)
+    assert [table.columns, *table.rows] == [
+        ["MNIST", "seeds", "5", "95"],
+        ["pdadmm, defaults", 2, "0.5000 ± 0.0000", "0.9200 ± 0.0200"],
+        ["Adam", 1, "0.5000", "0.9500"],
+        ["*published: pdADMM*", None, "0.5273", "0.9062"],
+        ["*published: GD*", None, "0.1489", "0.1140"],
+        ["*published: Adadelta*", None, "0.4109", "0.7583"],
+        ["*published: Adagrad*", None, "0.1332", "0.5625"],
+        ["*published: Adam*", None, "0.3595", "0.9519"],
+        ["*published: dlADMM*", None, "0.1760", "0.8036"],
     ]
-    other = accuracy.data_table("cifar100", "train_accuracy", {"adam": [curve(0.9)]}).rows
+    figure = accuracy.accuracy_figure("mnist", "test_accuracy", curves)
+    assert figure.series[0] == Series("pdadmm, defaults", [5, 95], [0.5, pytest.approx(0.92)])
+    assert [curve.name for curve in figure.series[2:]] == [row[0].strip("*") for row in table.rows[2:]]  # type: ignore[union-attr]
+    other = accuracy.accuracy_table("cifar100", "train_accuracy", {"adam": [curve(0.9)]}).rows
     assert other[0][2:] == ["0.5100", "0.9100"]
     assert [row[0] for row in other[1:3]] == ["*published: pdADMM*", "*published: GD, ten classes*"]
-
-
-def test_what_the_accuracies_come_to() -> None:
-    found = accuracy.summary("mnist", {"pdadmm": [curve(0.93)], "adam": [curve(0.95)]})
-    assert found["published_95"] == 0.9062
-    assert found["passed_by_epoch"] == 95
-    assert found["ahead_of_adam_by"] == {5: 0.0, 95: -0.02}
-    rows = accuracy.long_table({"mnist": {"adam": [curve(0.93), curve(0.95)]}}).rows
-    assert rows[-2] == ["mnist", "adam", 95, "test_accuracy", 2, 0.94, 0.01, 0.9519]
 
 
 def test_curves_are_kept_and_read_back(tmp_path: Path) -> None:
@@ -77,11 +70,11 @@ def test_curves_are_kept_and_read_back(tmp_path: Path) -> None:
         "epoch,train_accuracy,test_accuracy,seconds",
         "2,0.9,0.8,0.75",
     ]
-    found = read_curves(tmp_path, "mnist", ("gd", "adam", "adam-128"))
+    found = curves_by_method(tmp_path.iterdir(), "mnist", ("gd", "adam", "adam-128"))
     assert {method: len(curves) for method, curves in found.items()} == {"adam": 2, "adam-128": 1}
     (tmp_path / "mnist-gd-0.csv").write_text("epoch,loss\n1,2\n")
     with pytest.raises(UserError, match=r"mnist-gd-0.csv must be a table of epoch"):
-        read_curves(tmp_path, "mnist", ("gd",))
+        curves_by_method(tmp_path.iterdir(), "mnist", ("gd",))
 
 
 def history(objectives: list[float]) -> list[Row]:
@@ -102,11 +95,10 @@ def history(objectives: list[float]) -> list[Row]:
 
 
 def test_a_rise_of_the_objective_is_counted() -> None:
-    found = convergence.behaviour(history([10.0, 9.0, 9.5, 8.0]))
-    assert (found["rises"], found["uncertified"]) == (1, 1)
-    assert found["largest_relative_rise"] == pytest.approx(0.5 / 10.5)
-    assert found["k_c_k_last"] == 4 * 0.5**4
-    assert convergence.behaviour(history([10.0, 9.0]))["rises"] == 0
+    rose, fell = history([10.0, 9.0, 9.5, 8.0]), history([10.0, 9.0])
+    rows = convergence.behaviour_table({("mnist", "theory"): rose, ("kmnist", "theory"): fell}).rows
+    assert rows[0] == ["MNIST", "theory", "float64", "10 → 8", "1 of 4", 1, "1 → 0.25", "0.5 → 0.25"]
+    assert rows[1][4:6] == ["0 of 2", 0]
 
 
 def test_the_convergence_table() -> None:
@@ -115,28 +107,29 @@ def test_the_convergence_table() -> None:
         [1, "10.721", "2.000", "1", "0.5", "0.5"],
         [5, "10.155", "0.000", "0.2", "0.03125", "0.1562"],
     ]
-    assert convergence.logarithm(-1.0) is None
+    figures = {figure.y: figure for figure in convergence.figures({("mnist", "theory"): history([np.e**2, -1.0])})}
+    assert figures["ln L_rho"].series == [Series("MNIST", [1], [2.0])]
+    assert len(figures["ln k·c_k"].series[0].x) == 2
 
 
 NETWORK = Network("mnist", "exact", 11, 11, 24, Shape(200, 0, 196, 10))
 
 
 def test_the_speedup_tables_tell_what_is_measured_from_what_is_simulated() -> None:
-    one = Found(NETWORK, 6.0, 1.5, 9.0, 5.0, dict.fromkeys(LINKS, (8.0, 1.125)))
-    twin = Found(Network("fashion", "exact", 11, 11, 24, NETWORK.shape), 6.0, 1.5, 9.0, 5.0, one.simulated)
-    assert one.serial == 9.0
+    one = Found(NETWORK, 6.0, 1.5, 9.0, 5.0, dict.fromkeys(LINKS, 8.0))
+    twin = Found(Network("fashion", "exact", 11, 11, 24, NETWORK.shape), 6.0, 1.5, 9.0, 5.0, one.speedups)
     assert one.measured_speedup == 1.8
     (row,) = measured_table([one, twin]).rows
     assert row == ["11x24, 200 × 196 to 10", "MNIST, Fashion-MNIST", "exact", "6.000", "9.000", "5.000", "1.80"]
-    table = simulated_table("speedup_layers", [one])
+    table = simulated_table("layers", [one])
     assert table.rows == [[11, "11x24, 200", 12, "5.38", "9", "8.00", "8.00", "8.00", "8.00"]]
     assert [column for column in table.columns if "Gbit/s" in column] == [
         "simulated, 25 Gbit/s",
         "simulated, 10 Gbit/s",
         "simulated, 1 Gbit/s",
     ]
-    how = [row[6] for row in long_table("speedup_layers", [one]).rows]
-    assert how == ["published", "measured", *["simulated"] * len(LINKS)]
+    how = [series.name.split(",")[0] for series in speedup_figure("layers", "mnist", [one, twin]).series]
+    assert how == ["published", *["simulated"] * len(LINKS), "measured"]
 
 
 def test_times_of_a_busy_machine_are_not_passed_off() -> None:
@@ -191,25 +184,20 @@ def test_a_part_of_the_data_keeps_its_classes_in_proportion() -> None:
 
 
 def test_what_is_written(tmp_path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    table = Table(("a", "b"), [[1, None], ["x", 0.123456]])
-    results = Results("one", "Title", "tiny", "pdadmm x", ["wrong."], ["note"], table, {"T": table}, {"n": 1})
-    results.figures["figure"] = Figure()
-    results.write(tmp_path / "one")
-    names = {path.name for path in (tmp_path / "one").iterdir()}
-    assert names == {"table.csv", "table.md", "figure.png", "figure.svg", "experiment.json"}
-    assert (tmp_path / "one/table.csv").read_text() == "a,b\n1,\nx,0.123456\n"
+    table = Table("T", ["a", "b"], [[1, None], ["x", 0.123456]])
+    figure = Figure("F", "epoch", "accuracy", [Series("one", [1, 2], [0.5, 0.75])])
+    result = Result("one", "Title", ["note"], [table], [figure])
+    result.write(tmp_path / "one")
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {"table.md", "result.json"}
     text = (tmp_path / "one/table.md").read_text()
-    assert "## T\n\n| a | b |\n|---|---|\n| 1 |  |\n| x | 0.1235 |\n" in text
-    assert "## What is wrong with the published numbers\n\n- wrong.\n" in text
-    found = strict_json((tmp_path / "one/experiment.json").read_text())
-    assert {key: found[key] for key in ("name", "title", "scale", "defects", "command", "n")} == {
-        "name": "one",
+    assert text == markdown(result)
+    assert text == "# Title\n\n- note\n\n## T\n\n| a | b |\n|---|---|\n| 1 |  |\n| x | 0.1235 |\n"
+    assert strict_json((tmp_path / "one/result.json").read_text()) == {
+        "experiment": "one",
         "title": "Title",
-        "scale": "tiny",
-        "defects": ["wrong."],
-        "command": "pdadmm x",
-        "n": 1,
+        "notes": ["note"],
+        "tables": [{"title": "T", "columns": ["a", "b"], "rows": [[1, None], ["x", 0.123456]]}],
+        "figures": [
+            {"title": "F", "x": "epoch", "y": "accuracy", "series": [{"name": "one", "x": [1, 2], "y": [0.5, 0.75]}]}
+        ],
     }
-    assert json.dumps(found)

@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--curves", type=Path, metavar="DIR", help="accuracy: curves kept before, instead of their runs"
     )
-    parser.add_argument("--table-only", action="store_true", help="run nothing; tables and figures of finished runs")
+    parser.add_argument("--table-only", action="store_true", help="run nothing; tables of finished runs")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_output_flags(parser, f"where runs and results go (default: {_OUT})")
     parser.set_defaults(run=run)
@@ -57,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out one experiment or all; a run that failed is named, and its code is ours."""
     names = _names(arguments)
     # Only now: other commands need none of it.
-    from pdadmm.experiments.reproduce import Effort, reproduce
+    from pdadmm.experiments.reproduce import reproduce
+    from pdadmm.experiments.result import markdown
     from pdadmm.experiments.settings import SCALES, Settings
 
     settings = Settings(
@@ -69,15 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
         seeds=tuple(dict.fromkeys(arguments.seeds)),
         curves=arguments.curves,
     )
-    effort = Effort(arguments.threads, arguments.table_only, arguments.quiet)
-    found, failures = reproduce(names, settings, effort)
+    results, failures = reproduce(names, settings, arguments.threads, arguments.table_only, arguments.quiet)
     if arguments.json:
-        experiments = [results.mapping() for results in found]
-        failed = [{"run": one.run, "code": one.code, "message": one.message} for one in failures]
-        print(json.dumps({"out": str(settings.out), "experiments": experiments, "failed": failed}, ensure_ascii=False))
+        found = {"out": str(settings.out), "experiments": [asdict(result) for result in results]}
+        print(json.dumps({**found, "failed": [asdict(failure) for failure in failures]}, ensure_ascii=False))
     else:
-        for results in found:
-            print(f"{results.markdown()}\nwritten to {settings.folder(results.name)}\n")
+        for result in results:
+            print(f"{markdown(result)}\nwritten to {settings.out / result.experiment}\n")
     for failure in failures:
         print(f"pdadmm: error: {failure}", file=sys.stderr)
     return failures[0].code if failures else 0

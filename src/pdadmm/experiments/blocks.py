@@ -10,12 +10,10 @@ from pathlib import Path
 
 from pdadmm.calibration import BlockTimes, measure_block
 from pdadmm.config import Config
-from pdadmm.engine.cost import Timing
 from pdadmm.engine.schedule import Step
-from pdadmm.engine.typical import TYPICAL
 from pdadmm.errors import UserError
 from pdadmm.machine import available_memory, keep_freed_memory
-from pdadmm.plan import Shape, cost_model
+from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
 
 DEPTH = 3  # of the network a block is measured in: a first, two equal hidden and an output layer
@@ -45,12 +43,6 @@ class Block:
     def config(self) -> Config:
         """Of the network it is measured in."""
         return Config(hidden=(self.width,) * DEPTH, solver=self.solver, grow="off", threads=self.threads).resolved()
-
-    @property
-    def work(self) -> float:
-        """Seconds on a typical core."""
-        seconds = Timing(cost_model(self.config, self.shape), TYPICAL).layer_seconds()
-        return seconds[KINDS[self.kind]] * (1 + self.repeats) / self.threads
 
     def measure(self) -> BlockTimes:
         """At all its samples, where the free memory holds them."""

@@ -1,100 +1,74 @@
-"""Carry out experiments, one after the other: check all of them, then run, measure, write."""
+"""Carry out experiments, one after the other: check all of them, then measure, run and write."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pdadmm.errors import UserError
-from pdadmm.experiments import accuracy, convergence, speedup_layers, speedup_neurons
-from pdadmm.experiments.cases import Case
-from pdadmm.experiments.meter import Meter
-from pdadmm.experiments.results import Results, require_plot
-from pdadmm.experiments.runner import Failure, Runner
-from pdadmm.experiments.settings import Settings
+from pdadmm.experiments import accuracy, convergence
+from pdadmm.experiments.result import Result
+from pdadmm.experiments.runs import Case, Failure, train
+from pdadmm.experiments.settings import Settings, check_cached, write_part
 from pdadmm.experiments.speedup import Speedup
-from pdadmm.machine import usable_cores
 from pdadmm.rundir import make_directory
 
 
 class Experiment(Protocol):
     """Runs that are needed, and what they come to."""
 
-    name: str
-    title: str
-    cases: list[Case]
+    @property
+    def cases(self) -> list[Case]:
+        """The runs."""
 
-    def check(self) -> None:
-        """Refuse what cannot be run."""
-
-    def make_data(self) -> None:
-        """Write the data that is run on, where it is not a named set."""
-
-    def results(self) -> Results:
-        """What the finished runs came to."""
+    def result(self) -> Result:
+        """What the finished ones came to."""
 
 
 EXPERIMENTS: dict[str, Callable[[Settings], Experiment]] = {
-    speedup_layers.NAME: speedup_layers.make,
-    speedup_neurons.NAME: speedup_neurons.make,
+    "speedup-layers": lambda settings: Speedup(settings, "speedup-layers"),
+    "speedup-neurons": lambda settings: Speedup(settings, "speedup-neurons"),
     convergence.NAME: convergence.Convergence,
     accuracy.NAME: accuracy.Accuracy,
 }
 """By name, in the order of the paper."""
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How the work is done."""
+def reproduce(
+    names: Sequence[str], settings: Settings, threads: int = 1, table_only: bool = False, quiet: bool = False
+) -> tuple[list[Result], list[Failure]]:
+    """Carry the named experiments out; what each came to is written as soon as it is there.
 
-    threads: int = 1
-    """Of a run; as many runs go side by side as the cores allow."""
-    table_only: bool = False
-    """Run nothing; write what the finished runs came to."""
-    quiet: bool = False
-
-
-def reproduce(names: Sequence[str], settings: Settings, effort: Effort) -> tuple[list[Results], list[Failure]]:
-    """Carry the named experiments out; what each came to is written as soon as it is there."""
-    require_plot()
-    experiments = [EXPERIMENTS[name](settings) for name in names]
-    for experiment in experiments:
+    As many runs of `threads` go side by side as the cores allow. With `table_only` nothing is run.
+    """
+    experiments = {name: EXPERIMENTS[name](settings) for name in names}
+    needed = {name: _data_needed(experiment) for name, experiment in experiments.items()}
+    for experiment in experiments.values():
         for case in experiment.cases:
             case.check()
-        if not effort.table_only:
-            experiment.check()
+    if not table_only:
+        check_cached(dict.fromkeys(data for sets in needed.values() for data in sets))
     make_directory(settings.out)
-    meter = _meter(experiments, effort)
-    runner = Runner(meter, max(1, usable_cores() // effort.threads), effort.threads)
-    found, failures = [], list[Failure]()
-    for experiment in experiments:
+    results, failures = [], list[Failure]()
+    for name, experiment in experiments.items():
         failed: list[Failure] = []
-        if not effort.table_only:
-            experiment.make_data()
-            failed = runner.run(experiment.cases)
+        if not table_only:
+            for data in needed[name]:
+                write_part(data, settings)
             if isinstance(experiment, Speedup):
-                experiment.measure(meter)
-        results = experiment.results()
-        if effort.table_only and not results.table.rows:
-            raise UserError(f"{settings.folder(experiment.name)} has no finished run yet that a table could be made of")
-        results.notes += [f"Failed: {failure}." for failure in failed]
+                experiment.prepare(quiet)
+            failed = train(experiment.cases, threads, quiet, name)
+        result = experiment.result()
+        if table_only and not result.tables:
+            raise UserError(f"{settings.out / name} has no finished run yet that a table could be made of")
+        result = dataclasses.replace(result, notes=[*result.notes, *(f"Failed: {failure}." for failure in failed)])
+        result.write(settings.out / name)
+        results.append(result)
         failures += failed
-        results.write(settings.folder(experiment.name))
-        found.append(results)
-    return found, failures
+    return results, failures
 
 
-def _meter(experiments: Sequence[Experiment], effort: Effort) -> Meter:
-    """All there is to do; what was done before does not count for the time that is left."""
-    cases = {case.key: case for experiment in experiments for case in experiment.cases}
-    speedups = [experiment for experiment in experiments if isinstance(experiment, Speedup)]
-    blocks = {block.key: (one, block) for one in speedups for block in one.blocks}
-    work = {key: case.work for key, case in cases.items()} | {key: block.work for key, (_, block) in blocks.items()}
-    meter = Meter(work, effort.quiet or effort.table_only)
-    for key, case in cases.items():
-        meter.skip(key, 1.0 if case.is_finished() else 0.999 * case.epochs_done() / case.config.epochs)
-    for key, (one, block) in blocks.items():
-        if one.is_measured(block):
-            meter.skip(key)
-    return meter
+def _data_needed(experiment: Experiment) -> list[str]:
+    """The data sets of runs that are still to be trained."""
+    return list(dict.fromkeys(case.data for case in experiment.cases if case.data and not case.is_finished))

@@ -1,52 +1,42 @@
-"""What a `pdadmm reproduce` is asked for, and what its scales mean."""
+"""What a `pdadmm reproduce` is asked for, what its scales mean, and the data that its runs train on."""
 
 from __future__ import annotations
 
+import dataclasses
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pdadmm.data.cache import data_home
+import numpy as np
+
+from pdadmm.data import load_data
+from pdadmm.data.arrays import Array
+from pdadmm.data.cache import data_home, presence
 from pdadmm.data.published import VARIANTS
 from pdadmm.errors import UserError
-from pdadmm.experiments.published import DATA
-from pdadmm.plan import Shape
+from pdadmm.experiments.published import DATA, PAPER
+from pdadmm.rundir import make_directory, write_whole
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes of all experiments at one scale."""
+    """The sizes of all experiments at one scale, as `paper.toml` explains them; None stands for all samples."""
 
     name: str
-    samples: int | None
-    """Training samples of accuracy and convergence at most, or None for all."""
-    tests: int | None
-    """Test samples likewise."""
     depth: int
     width: int
     accuracy_epochs: int
     convergence_epochs: int
-    speedup_samples: int | None
-    """Samples of the networks whose speedup is asked at most."""
     narrower: int
-    """By what the widths of those networks are divided."""
     timed_epochs: int
-    """Epochs of a timed run; the first does not count."""
-
-    @property
-    def hidden(self) -> tuple[int, ...]:
-        """The network of accuracy and convergence."""
-        return (self.width,) * self.depth
+    samples: int | None = None
+    tests: int | None = None
+    speedup_samples: int | None = None
 
 
-SCALES = {
-    scale.name: scale
-    for scale in (
-        Scale("tiny", 200, 100, 6, 16, 25, 12, 200, 100, 2),
-        Scale("small", 4000, 2000, 9, 200, 95, 100, 2000, 8, 8),
-        Scale("paper", None, None, 9, 500, 95, 100, None, 1, 3),
-    )
-}
-"""By name: tiny proves that all works and means nothing, small takes minutes, paper has the published sizes."""
+SCALES = {name: Scale(name, **values) for name, values in PAPER["scales"].items()}
 
 
 @dataclass(frozen=True)
@@ -62,40 +52,37 @@ class Settings:
     curves: Path | None = None
     """Accuracies measured before, which take the place of runs."""
 
-    def folder(self, experiment: str) -> Path:
-        """Where an experiment writes."""
-        return self.out / experiment
+    def chosen_data(self, known: Sequence[str], experiment: str) -> list[str]:
+        """The data sets asked for that the experiment has, where it need not have all of them."""
+        asked = None if self.data is None else [name for name in self.data if name in known or name not in DATA]
+        return _chosen("--data", asked or self.data, known, experiment)
 
-    def chosen_data(self, known: tuple[str, ...], experiment: str) -> tuple[str, ...]:
-        """The data sets asked for that the experiment has."""
-        _check("--data", self.data or (), tuple(DATA), "reproduce")
-        chosen = tuple(name for name in known if self.data is None or name in self.data)
-        if not chosen:
-            raise UserError(f"--data of {experiment} must be among {', '.join(known)}; got {' '.join(self.data or ())}")
-        return chosen
+    def chosen_methods(self, known: Sequence[str], experiment: str) -> list[str]:
+        """The methods asked for, all of which the experiment must have."""
+        return _chosen("--methods", self.methods, known, experiment)
 
-    def chosen_methods(self, known: tuple[str, ...], default: tuple[str, ...], experiment: str) -> tuple[str, ...]:
-        """The methods asked for that the experiment has."""
-        if self.methods is None:
-            return default
-        _check("--methods", self.methods, known, experiment)
-        return tuple(name for name in known if name in self.methods)
+    def notes(self, paper: dict[str, Any], more: Iterable[str]) -> list[str]:
+        """What was run and what must be said of it; `paper` is the experiment's part of `paper.toml`."""
+        values = dataclasses.asdict(self.scale)
+        templates = [*paper["notes"], paper["scaled_down"] if self.scale.samples else paper.get("full_size")]
+        notes = [f"Scale: {self.scale.name}. Made by `{self.command}`."]
+        notes += [text.format(**values) for text in templates if text]
+        return [*notes, *more, *(PAPER["defects"][name] for name in paper["defects"])]
 
 
-def _check(flag: str, asked: tuple[str, ...], known: tuple[str, ...], experiment: str) -> None:
-    for name in asked:
-        if name not in known:
-            raise UserError(f"{flag} of {experiment} must be among {', '.join(known)}; got {name!r}")
+def _chosen(flag: str, asked: Sequence[str] | None, known: Sequence[str], experiment: str) -> list[str]:
+    unknown = [name for name in asked or () if name not in known]
+    if unknown:
+        raise UserError(f"{flag} of {experiment} must be among {', '.join(known)}; got {' '.join(unknown)}")
+    return [name for name in known if asked is None or name in asked]
 
 
-def check_cached(names: tuple[str, ...]) -> None:
+def check_cached(names: Iterable[str]) -> None:
     """Refuse data sets that are not in the cache, all at once."""
     home, lacking = data_home(), []
     for name in names:
         collection = VARIANTS[name].collection
-        train = [(home / file.path).exists() for file in collection.train]
-        test = [(home / file.path).exists() for file in collection.test]
-        if not all(test) or not (any(train) if collection.may_lack else all(train)):
+        if presence(collection, home) not in ("yes", "part" if collection.may_lack else "yes"):
             lacking.append(name)
     if lacking:
         raise UserError(
@@ -104,7 +91,36 @@ def check_cached(names: tuple[str, ...]) -> None:
         )
 
 
-def shape_of(data: str) -> Shape:
-    """The shape of a data set of the paper."""
-    variant = VARIANTS[data]
-    return Shape(*variant.samples, variant.features, variant.num_classes)
+def source_of(name: str, settings: Settings) -> str:
+    """What `--data` is to say: the name, where all of it is wanted, or the file that holds a part of it."""
+    scale = settings.scale
+    return name if scale.samples is None else str(settings.out / "data" / f"{name}-{scale.samples}-{scale.tests}.npz")
+
+
+def write_part(name: str, settings: Settings) -> None:
+    """Make that file, its classes in proportion, unless it is there or not needed."""
+    scale, path = settings.scale, Path(source_of(name, settings))
+    if scale.samples is None or scale.tests is None or path.exists():
+        return
+    data = load_data(name)
+    assert data.test is not None
+    train, test = stratified(data.train.y, scale.samples), stratified(data.test.y, scale.tests)
+    arrays = {"X_train": data.train.X[train], "y_train": data.train.y[train]}
+    write_npz(path, arrays | {"X_test": data.test.X[test], "y_test": data.test.y[test]})
+
+
+def write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    """Arrays as a file that `--data` takes."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    make_directory(path.parent)
+    write_whole(path, buffer.getvalue())
+
+
+def stratified(y: Array, count: int) -> Array:
+    """Row numbers of `count` samples, evenly over the samples of each class, in the order they have."""
+    if count >= len(y):
+        return np.arange(len(y))
+    by_class = np.argsort(y, kind="stable")
+    rows: Array = np.sort(by_class[np.arange(count) * len(y) // count])
+    return rows

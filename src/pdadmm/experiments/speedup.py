@@ -1,224 +1,268 @@
 """How much faster are many workers? Measured where there are cores, simulated beyond, beside the published speedups.
 
-*Measured*: `pdadmm train` with one and with two workers of one thread each on this machine, on random data of the
-data set's shape; what is computed does not depend on what can be learned. *Simulated*: one worker for each layer,
-joined by links of 1, 10 and 25 Gbit/s, by `pdadmm.simulate`. Its compute times are those of single layers measured at
-the same number of samples and widths; where the whole network was timed on one worker, they are brought to its time.
+Two experiments over networks that differ in one number: 11 to 19 hidden layers of 2,400, and Table I's 19 hidden
+layers of 1,500 to 2,400. *Measured*: `pdadmm train` with one and with two workers of one thread each on this machine,
+on random data of the data set's shape; what is computed does not depend on what can be learned. *Simulated*: one worker
+for each layer, joined by links of 1, 10 and 25 Gbit/s, by `pdadmm.simulate`. Its compute times are those of single
+layers measured at the same number of samples and widths; where whole networks were timed on one worker, they are
+brought to the time of those.
 """
 
 from __future__ import annotations
 
-import io
+import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
-from pdadmm.engine.schedule import Step
+from pdadmm.config import Config
+from pdadmm.data.published import VARIANTS
+from pdadmm.engine.timeline import Link
 from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
-from pdadmm.experiments.cases import Case
-from pdadmm.experiments.meter import Meter
-from pdadmm.experiments.published import DATA, defects
-from pdadmm.experiments.results import Results
-from pdadmm.experiments.settings import Settings, shape_of
-from pdadmm.experiments.speedup_tables import (
-    LINKS,
-    Found,
-    Network,
-    at_rest_notes,
-    long_table,
-    measured_table,
-    numbers,
-    simulated_table,
-)
+from pdadmm.experiments.published import DATA, PAPER, published
+from pdadmm.experiments.result import Cell, Figure, Result, Table, at, series
+from pdadmm.experiments.runs import Case, progress
+from pdadmm.experiments.settings import Settings, write_npz
 from pdadmm.machine import available_memory
 from pdadmm.plan import Shape, plan_memory
-from pdadmm.rundir import make_directory, write_whole
-from pdadmm.simulate import Machine, serial_seconds, simulate
+from pdadmm.rundir import read_history
+from pdadmm.simulate import Machine, simulate
 
-SHARED = "speedup"  # the folder of runs and blocks that both experiments use
-SOLVERS = ("exact", "linearized")
-SETS = ("mnist", "fashion", "kmnist", "cifar10", "cifar100")
-MOST_EPOCH_SECONDS = 60.0  # a whole network is timed where a typical core would need no longer
+COMMON = PAPER["speedup"]
+LINKS = {"no link cost": Link(), **{f"{g} Gbit/s": Link(g * 1e9 / 8, COMMON["latency"]) for g in COMMON["gigabits"]}}
+MOST_EPOCH_SECONDS = 60.0
+"""A whole network is timed where its layers need no longer."""
+AT_REST = (0.75, 1.33)
+"""Whole networks take about what their layers take one by one, if nothing else runs."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of the paper at the scale of the experiment; `x` is the published number it stands for."""
+
+    data: str
+    solver: str
+    x: int
+    depth: int
+    width: int
+    shape: Shape
+
+    def config(self, workers: int) -> Config:
+        """Whole from the start, as a timed run has it."""
+        return Config(hidden=(self.width,) * self.depth, solver=self.solver, grow="off", workers=workers)
+
+    @property
+    def workers(self) -> int:
+        """One for each layer, the output counted."""
+        return self.depth + 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of a network; times in seconds an epoch."""
+
+    network: Network
+    layers: float
+    """One worker, from its layers as they were measured one by one."""
+    factor: float
+    """What whole networks of this shape take against that; 1 where none was timed."""
+    one: float | None
+    """The whole network, measured on one worker of one thread."""
+    two: float | None
+    """On two."""
+    speedups: dict[str, float]
+    """Of a worker a layer, simulated, by link."""
+
+    @property
+    def measured_speedup(self) -> float | None:
+        """Two workers against one."""
+        return self.one / self.two if self.one and self.two else None
 
 
 class Speedup:
-    """An experiment over networks that differ in one number; `timed` are those of its values that are also measured."""
+    """An experiment over networks that differ in one number."""
 
-    def __init__(
-        self, settings: Settings, name: str, title: str, networks: Sequence[Network], timed: Sequence[int]
-    ) -> None:
-        self.name, self.title = name, title
-        self._settings, self._networks = settings, networks
-        self._store = BlockStore(settings.folder(SHARED) / "blocks.json")
-        by_key = {block.key: block for network in networks for block in self._blocks(network).values()}
-        self.blocks = list(by_key.values())
-        """The layers to measure, each once."""
-        cases = [self._case(n, workers) for n in networks if n.x in timed for workers in (1, 2)]
-        self.cases = list({case.path: case for case in cases if case.is_finished() or _can_be_timed(case)}.values())
-        """The runs to time, each once."""
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings, self._name, self._paper = settings, name, COMMON | PAPER[name]
+        self._folder = settings.out / "speedup"  # runs and layers that both experiments use
+        self._store = BlockStore(self._folder / "blocks.json")
+        data = settings.chosen_data(COMMON["data"], name)
+        solvers = settings.chosen_methods(COMMON["solvers"], name)
+        xs = self._paper["values"]
+        self._networks = [self._network(one, solver, x) for solver in solvers for one in data for x in xs]
 
-    def check(self) -> None:
-        """Nothing that was asked for can be refused here: no data set is needed."""
+    def _network(self, data: str, solver: str, x: int) -> Network:
+        variant, scale = VARIANTS[data], self._settings.scale
+        samples = min(variant.samples[0], scale.speedup_samples or variant.samples[0])
+        depth, width = self._paper.get("layers", x), self._paper.get("neurons", x)
+        shape = Shape(samples, 0, variant.features, variant.num_classes)
+        return Network(data, solver, x, depth, max(2, width // scale.narrower), shape)
 
-    def make_data(self) -> None:
-        """Write the data that is run on."""
-        for case in self.cases:
-            _write_random(case.config.data, case.shape)
-
-    def measure(self, meter: Meter) -> None:
-        """Measure the layers that have not been, by this or the other experiment."""
-        self._store.read()
-        for block in self.blocks:
-            if block not in self._store:
-                meter.show(f"measuring a layer: {block.key}")
+    def prepare(self, quiet: bool) -> None:
+        """Measure the layers that have not been, by this or the other experiment, and write the data of the runs."""
+        blocks = dict.fromkeys(block for network in self._networks for block in self._blocks(network).values())
+        lacking = [block for block in blocks if block not in self._store]
+        with progress(len(lacking), "layer", quiet, f"{self._name}, single layers") as bar:
+            for block in lacking:
                 self._store.add(block)
-            meter.advance(block.key, 1.0)
-        meter.close()
+                bar.update()
+        for shape in {network.shape for network in self._timed()}:
+            if not (path := self._random_data(shape)).exists():
+                X = np.random.default_rng(0).standard_normal((shape.samples, shape.features), dtype=np.float32)
+                write_npz(path, {"X": X, "y": np.arange(shape.samples) % shape.outputs})
 
-    def is_measured(self, block: Block) -> bool:
-        """Whether its time is known."""
-        return block in self._store
+    @property
+    def cases(self) -> list[Case]:
+        """The runs to time, each once, of networks whose layers were measured."""
+        return list(dict.fromkeys(self._case(network, workers) for network in self._timed() for workers in (1, 2)))
 
-    def results(self) -> Results:
-        """What is known of the networks whose layers were measured."""
-        from pdadmm.experiments.speedup_figure import speedup_figure
+    def _timed(self) -> list[Network]:
+        """Networks that are timed whole, where memory and time suffice."""
+        return [
+            network for network in self._networks if network.x in self._paper["timed"] and self._can_be_timed(network)
+        ]
 
-        ready = [n for n in self._networks if all(block in self._store for block in self._blocks(n).values())]
-        found = self._all_found(ready)
-        groups: dict[tuple[str, str], list[Found]] = {}
-        for one in found:
-            groups.setdefault((one.network.data, one.network.solver), []).append(one)
-        figure = self.name.replace("-", "_")
-        tables = {"Measured on this machine": measured_table(found)} if any(one.measured for one in found) else {}
-        tables |= {
-            f"{DATA[data]}, {solver}: published and simulated": simulated_table(figure, ones)
-            for (data, solver), ones in groups.items()
-        }
-        return Results(
-            self.name,
-            self.title,
-            self._settings.scale.name,
-            self._settings.command,
-            defects("machines", "disagree", "seconds", "cifar100", "cifar10"),
-            [*self._notes(), *at_rest_notes(found)],
-            long_table(figure, found),
-            tables,
-            {"networks": [numbers(figure, one) for one in found]},
-            {"figure": speedup_figure(figure, found)} if found else {},
+    def _can_be_timed(self, network: Network) -> bool:
+        if not self._is_measured(network) or self._case(network, 1).is_finished:
+            return self._is_measured(network)
+        free = available_memory()
+        fits = free is None or plan_memory(network.config(2).resolved(), network.shape).total < free
+        return fits and self._layers(network) < MOST_EPOCH_SECONDS
+
+    def _case(self, network: Network, workers: int) -> Case:
+        shape, epochs = network.shape, self._settings.scale.timed_epochs
+        config = dataclasses.replace(
+            network.config(workers),
+            data=str(self._random_data(shape)),
+            test_fraction=0.0,
+            epochs=epochs,
+            evaluate_every=epochs,
+            stationarity_every=0,
+            checkpoint_minutes=0.0,
         )
+        size = f"{shape.samples}-{shape.features}-{shape.outputs}"
+        name = f"{network.solver}-{size}-{network.depth}x{network.width}-{workers}"
+        return Case(self._folder / "runs" / name, config, is_timed=True)
+
+    def _random_data(self, shape: Shape) -> Path:
+        """Normal features, and each class equally often."""
+        return self._settings.out / "data" / f"random-{shape.samples}-{shape.features}-{shape.outputs}.npz"
 
     def _blocks(self, network: Network) -> dict[str, Block]:
         repeats = 1 if self._settings.scale.speedup_samples is None else 5
         return {kind: Block(network.solver, network.shape, network.width, kind, 1, repeats) for kind in KINDS}
 
-    def _case(self, network: Network, workers: int) -> Case:
-        shape, scale = network.shape, self._settings.scale
-        size = f"{shape.samples}-{shape.features}-{shape.outputs}"
-        config = replace(
-            network.config(workers),
-            data=str(self._settings.out / "data" / f"random-{size}.npz"),
-            test_fraction=0.0,
-            epochs=scale.timed_epochs,
-            evaluate_every=scale.timed_epochs,
-            stationarity_every=0,
-            checkpoint_minutes=0.0,
+    def _is_measured(self, network: Network) -> bool:
+        return all(block in self._store for block in self._blocks(network).values())
+
+    def _layers(self, network: Network) -> float:
+        """An epoch of one worker, by its layers."""
+        times = {kind: self._store[block].seconds for kind, block in self._blocks(network).items()}
+        return times["first"] + (network.depth - 1) * times["hidden"] + times["output"]
+
+    def result(self) -> Result:
+        """What is known of the networks whose layers were measured."""
+        measured = [network for network in self._networks if self._is_measured(network)]
+        found: list[Found] = []
+        for network in measured:  # data sets of one shape are simulated once
+            twin = next((one for one in found if _size(one.network) == _size(network)), None)
+            found.append(dataclasses.replace(twin, network=network) if twin else self._found(network, measured))
+        more = at_rest_notes(found)
+        if len(measured) < len(self._networks):
+            more.append(f"Layers not measured yet: those of {len(self._networks) - len(measured)} networks.")
+        of_data = [list(group) for _, group in groupby(found, lambda one: (one.network.solver, one.network.data))]
+        tables = [measured_table(found)] if any(one.two for one in found) else []
+        tables += [simulated_table(self._paper["x"], group) for group in of_data]
+        return Result(
+            self._name,
+            self._paper["title"],
+            self._settings.notes(self._paper, more),
+            tables,
+            [speedup_figure(self._paper["x"], data, found) for data in {one.network.data: None for one in found}],
         )
-        name = f"{network.solver}-{size}-{network.depth}x{network.width}-{workers}"
-        return Case(self._settings.folder(SHARED) / "runs" / name, config, shape, alone=True)
 
-    def _added_up(self, network: Network) -> float:
-        config = network.config(network.workers).resolved()
-        return serial_seconds(config, network.shape, Machine(), self._seconds(network))
-
-    def _seconds(self, network: Network, factor: float = 1.0) -> Callable[[Step, int], float]:
+    def _found(self, network: Network, measured: Sequence[Network]) -> Found:
+        """Whole networks of one shape and solver are slower than their layers by the same factor, their median."""
+        alike = [n for n in measured if (n.shape, n.solver) == (network.shape, network.solver)]
+        whole = {n: epoch_seconds(self._case(n, 1)) for n in alike}
+        factor = statistics.median([seconds / self._layers(n) for n, seconds in whole.items() if seconds] or [1.0])
         times = {kind: self._store[block] for kind, block in self._blocks(network).items()}
-        return step_seconds(times, network.workers, factor)
-
-    def _factor(self, network: Network, others: Sequence[Network]) -> float:
-        """What whole networks of the same shape and solver take against their layers one by one."""
-        alike = [n for n in others if (n.shape, n.solver) == (network.shape, network.solver)]
-        whole = {n: _epoch_seconds(self._case(n, 1)) for n in alike}
-        return statistics.median([time / self._added_up(n) for n, time in whole.items() if time] or [1.0])
-
-    def _all_found(self, networks: Sequence[Network]) -> list[Found]:
-        """Data sets of one shape are simulated once."""
-        known: dict[Network, Found] = {}
-        for network in networks:
-            first = next((n for n in known if replace(n, data=network.data) == network), None)
-            known[network] = (
-                replace(known[first], network=network)
-                if first is not None
-                else self._found(network, self._factor(network, networks))
-            )
-        return list(known.values())
-
-    def _found(self, network: Network, factor: float) -> Found:
-        one, two = (_epoch_seconds(self._case(network, workers)) for workers in (1, 2))
-        config, seconds = network.config(network.workers).resolved(), self._seconds(network, factor)
-        simulated = {}
-        for name, link in LINKS.items():
-            simulation = simulate(config, network.shape, Machine(), link, seconds)
-            simulated[name] = (simulation.speedup, simulation.epoch_seconds)
-        return Found(network, self._added_up(network), factor, one, two, simulated)
-
-    def _notes(self) -> list[str]:
-        scale = self._settings.scale
-        notes = [
-            "*Measured*: one and two workers of one thread each on this machine, random data of the data set's shape, "
-            "median epoch without the first, no other run beside them. *Simulated*: one worker (one core as fast as "
-            "this machine's) for each layer, the output layer counted, 50 µs latency; compute times are of single "
-            "layers measured here at these samples and widths.",
-            "Speedup is against one worker with all layers. Where whole networks of a shape were timed, the times of "
-            "its layers are multiplied by what the whole took against their sum. `exact` is this program's default "
-            "solver, `linearized` the paper's steps with step sizes in closed form.",
-        ]
-        if scale.speedup_samples is not None:
-            notes.append(
-                f"Scaled down: at most {scale.speedup_samples:,} samples and widths divided by {scale.narrower}, so "
-                f"links weigh about {scale.narrower} times as much against computing as at full size; the published "
-                f"values are for the full size. --scale paper has the published sizes."
-            )
-        else:
-            notes.append("Whole networks were timed where they fit in memory and a core needs about a minute an epoch.")
-        lacking = [block.key for block in self.blocks if block not in self._store]
-        return [*notes, f"Not measured yet: {len(lacking)} layers."] if lacking else notes
+        seconds = step_seconds(times, network.workers, factor)
+        config = network.config(network.workers).resolved()
+        speedups = {
+            name: simulate(config, network.shape, Machine(), link, seconds).speedup for name, link in LINKS.items()
+        }
+        two = epoch_seconds(self._case(network, 2))
+        return Found(network, self._layers(network), factor, whole[network], two, speedups)
 
 
-def networks(settings: Settings, name: str, xs: Sequence[int], sizes: dict[int, tuple[int, int]]) -> list[Network]:
-    """The networks of the experiment: `sizes` has depth and width for each x, before the scale narrows them."""
-    scale, found = settings.scale, []
-    data = settings.chosen_data(SETS, name)
-    for solver in settings.chosen_methods(SOLVERS, SOLVERS, name):
-        for one in data:
-            shape = shape_of(one)
-            samples = min(shape.samples, scale.speedup_samples or shape.samples)
-            shape = Shape(samples, 0, shape.features, shape.outputs)
-            found += [Network(one, solver, x, sizes[x][0], max(2, sizes[x][1] // scale.narrower), shape) for x in xs]
-    return found
+def _size(network: Network) -> Network:
+    return dataclasses.replace(network, data="")
 
 
-def _can_be_timed(case: Case) -> bool:
-    """Whether a run fits in memory and in the time."""
-    free = available_memory()
-    fits = free is None or plan_memory(case.config.resolved(), case.shape).total < free
-    epochs, processes = case.config.epochs, case.config.workers
-    return fits and case.work * processes / epochs < MOST_EPOCH_SECONDS
+def epoch_seconds(case: Case) -> float | None:
+    """The median epoch of a timed run without the first."""
+    return statistics.median(row["seconds"] for row in read_history(case.path)[1:]) if case.is_finished else None
 
 
-def _epoch_seconds(case: Case) -> float | None:
-    return statistics.median(row["seconds"] for row in case.history()[1:]) if case.is_finished() else None
+def at_rest_notes(found: Sequence[Found]) -> list[str]:
+    """What to tell where whole networks and their layers do not agree."""
+    factors = [one.factor for one in found if not AT_REST[0] <= one.factor <= AT_REST[1]]
+    if not factors:
+        return []
+    return [
+        f"**Whole networks took {min(factors):.2g} to {max(factors):.2g} times the sum of their layers, so the machine "
+        f"was not at rest while they were measured: do not use these times; remove the folder "
+        f"speedup and measure again.**"
+    ]
 
 
-def _write_random(path: str, shape: Shape) -> None:
-    """Normal features, and each class equally often."""
-    target = Path(path)
-    if target.exists():
-        return
-    X = np.random.default_rng(0).standard_normal((shape.samples, shape.features), dtype=np.float32)
-    buffer = io.BytesIO()
-    np.savez(buffer, X=X, y=np.arange(shape.samples) % shape.outputs)
-    make_directory(target.parent)
-    write_whole(target, buffer.getvalue())
+def measured_table(found: Sequence[Found]) -> Table:
+    """Networks that were timed whole on one and on two workers, with the data sets of their shape."""
+    rows: dict[Network, list[Cell]] = {}
+    for one in found:
+        n = one.network
+        if one.one is None or one.two is None:
+            continue
+        if (row := rows.get(_size(n))) is not None:
+            row[1] = f"{row[1]}, {DATA[n.data]}"
+            continue
+        name = f"{n.depth}x{n.width}, {n.shape.samples:,} × {n.shape.features} to {n.shape.outputs}"
+        times = [f"{seconds:.3f}" for seconds in (one.layers, one.one, one.two)]
+        rows[_size(n)] = [name, DATA[n.data], n.solver, *times, f"{one.measured_speedup:.2f}"]
+    seconds = ["its layers one by one, s", "1 worker, s an epoch", "2 workers, s an epoch"]
+    columns = ["network", "shape of", "solver", *seconds, "measured speedup"]
+    return Table("Measured on this machine", columns, list(rows.values()))
+
+
+def simulated_table(what: str, found: Sequence[Found]) -> Table:
+    """One data set and solver: the published speedup beside what each link would give."""
+    data, solver = found[0].network.data, found[0].network.solver
+    values = published(f"speedup_{what}", data, "speedup")
+    rows: list[list[Cell]] = []
+    for one in found:
+        n = one.network
+        name = f"{n.depth}x{n.width}, {n.shape.samples:,}"
+        serial = f"{one.factor * one.layers:.3g}"
+        speedups = [f"{speedup:.2f}" for speedup in one.speedups.values()]
+        rows.append([n.x, name, n.workers, at(values, n.x, ".2f"), serial, *speedups])
+    columns = [what, "network here", "workers", "published speedup", "serial s an epoch"]
+    columns += [f"simulated, {link}" for link in LINKS]
+    return Table(f"{DATA[data]}, {solver}: published and simulated", columns, rows)
+
+
+def speedup_figure(what: str, data: str, found: Sequence[Found]) -> Figure:
+    """One data set: simulated by link and solver, measured, and the published curve."""
+    drawn = [series("published, about 20 machines", published(f"speedup_{what}", data, "speedup"))]
+    for solver in COMMON["solvers"]:
+        own = {one.network.x: one for one in found if (one.network.data, one.network.solver) == (data, solver)}
+        for link in LINKS if own else ():
+            curve = {x: one.speedups[link] for x, one in own.items()}
+            drawn.append(series(f"simulated, a worker a layer, {link}, {solver}", curve))
+        timed = {x: speedup for x, one in own.items() if (speedup := one.measured_speedup) is not None}
+        drawn += [series(f"measured, 2 workers, {solver}", timed)] if timed else []
+    return Figure(f"{DATA[data]}: speedup by the number of {what}", what, "speedup", drawn)
