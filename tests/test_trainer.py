@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import pdadmm
 from pdadmm import Config, Dataset, Observer, Part
+from pdadmm.engine.score import Scorer
 from pdadmm.errors import DivergenceError, PdadmmWarning, UserError
 from pdadmm.history import KEYS, Row
-from pdadmm.model import score
 from pdadmm.session import final_ridge
 
 
@@ -217,9 +218,19 @@ def test_bad_data_is_refused_before_any_work() -> None:
         pdadmm.train(SMALL, Dataset("bad", Part(X, data.train.y), None, data.feature_names), quiet())
 
 
+def r2(z: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """In two batches."""
+    scorer = Scorer(True, y.shape[1])
+    for rows in (slice(0, 3), slice(3, None)):
+        scorer.add(torch.from_numpy(z[rows]), torch.from_numpy(y[rows]))
+    return scorer.result(scorer.sums, len(y))
+
+
 def test_r2_is_scikit_learns() -> None:
     from sklearn.metrics import r2_score
 
     rng = np.random.default_rng(0)
     y, z = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
-    assert score(torch.from_numpy(z), torch.from_numpy(y), True) == pytest.approx(r2_score(y, z))
+    assert r2(z, y) == pytest.approx(r2_score(y, z))
+    constant = np.full((7, 1), 0.3)
+    assert (r2(constant, constant), r2(constant + 1, constant)) == (1.0, 0.0)

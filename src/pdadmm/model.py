@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pdadmm.data import Part, Preprocessor
 from pdadmm.data.tables import row_number
+from pdadmm.engine.score import Scorer
 from pdadmm.errors import DamageError, UserError
 from pdadmm.math.activations import get_activations
 from pdadmm.network import Network
@@ -100,12 +101,10 @@ class Model:
     def evaluate(self, part: Part) -> dict[str, float]:
         """`accuracy` or `r2` on samples with known targets."""
         y = torch.from_numpy(self.preprocessor.targets(part.y)).to(self.device)
-        return {self.metric: score(self.outputs(part.X), y, self.preprocessor.regression)}
-
-    @property
-    def metric(self) -> str:
-        """What `evaluate` measures."""
-        return "r2" if self.preprocessor.regression else "accuracy"
+        regression = self.preprocessor.regression
+        scorer = Scorer(regression, self.preprocessor.num_outputs)
+        scorer.add(self.outputs(part.X), y)
+        return {"r2" if regression else "accuracy": scorer.result(scorer.sums, len(y))}
 
     def save(self, path: str | Path) -> None:
         """Write the file whole or not at all."""
@@ -146,18 +145,6 @@ def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.contiguous().cpu().numpy().reshape(-1).data)
     return digest.hexdigest()
-
-
-def score(outputs: Tensor, targets: Tensor, regression: bool) -> float:
-    """Accuracy, or the coefficient of determination averaged over the targets."""
-    if not regression:
-        return float((outputs.argmax(1) == targets).double().mean())
-    outputs, targets = outputs.double(), targets.double()
-    error = (outputs - targets).square_().sum(0)
-    spread = (targets - targets.mean(0)).square_().sum(0)
-    # A target that does not vary is explained wholly or not at all.
-    r2 = torch.where(spread > 0, 1 - error / spread.clamp(min=1e-300), (error == 0).double())
-    return float(r2.mean())
 
 
 def load_model(path: str | Path, device: str = "cpu") -> Model:

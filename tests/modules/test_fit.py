@@ -15,7 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pdadmm
 import pdadmm.modules
+from pdadmm.data import Preprocessor
 from pdadmm.errors import UserError
+from pdadmm.folding import fold, unfold
 from pdadmm.history import Row
 from pdadmm.modules.layers import is_untouched, read
 
@@ -58,7 +60,7 @@ def test_a_mixed_module_learns_in_place(scaling: str, fresh: bool) -> None:
     module = mixed()
     before = copy.deepcopy(module)
     parameters = list(map(id, module.parameters()))
-    result = fitted(module, X, y, validation=(X, y), scaling=scaling, fresh=fresh)
+    result = fitted(module, X, y, validation=(X, y), method={"scaling": scaling}, fresh=fresh)
     assert result.status == "completed"
     assert result.config.activation == "tanh,leaky_relu,relu"
     assert len(result.history) == 15
@@ -74,7 +76,7 @@ def test_training_begins_with_the_weights_of_the_module() -> None:
     module = mixed().double()
     fitted(module, X.double(), y, epochs=60)
     again = copy.deepcopy(module)
-    result = fitted(again, X, y, epochs=1, config=pdadmm.Config(ridge=0.0, damping=1.0))
+    result = fitted(again, X, y, epochs=1, method={"ridge": 0.0, "damping": 1.0})
     assert result.history[0]["train_accuracy"] == accuracy(module, X.double(), y)
     first, second = (next(iter(m.parameters())).detach() for m in (module, again))
     assert float((first - second).norm() / first.norm()) < 0.3
@@ -105,11 +107,14 @@ def test_fresh_is_the_default_only_for_a_module_as_pytorch_made_it() -> None:
     X, y = blobs()
     default, drawn = mixed(), mixed()
     with pytest.warns(match="PyTorch's initial weights, so they are drawn anew"):
-        fitted(default, X, y, epochs=4)
+        first = fitted(default, X, y, epochs=4)
     fitted(drawn, X, y, epochs=4, fresh=True)
     assert all(torch.equal(a, b) for a, b in zip(default.parameters(), drawn.parameters(), strict=True))
     kept = copy.deepcopy(drawn)
-    fitted(default, X, y, epochs=4)
+    second = fitted(default, X, y, epochs=4)
+    assert (first.fresh, second.fresh) == (True, False)
+    assert repr(first) == "Fitted(completed after 4 epochs from weights drawn anew)"
+    assert repr(second) == "Fitted(completed after 4 epochs from the weights it had)"
     fitted(kept, X, y, epochs=4, fresh=False)
     assert all(torch.equal(a, b) for a, b in zip(default.parameters(), kept.parameters(), strict=True))
 
@@ -149,18 +154,23 @@ def test_regression_in_the_units_of_y() -> None:
         fitted(mixed(outputs=1), X, Y)
 
 
-def test_a_module_that_is_not_trained_is_not_changed() -> None:
-    """Folding the scaling in and out changes no output but by rounding: one epoch of no step at all."""
+def test_folding_the_scaling_in_and_out_changes_no_output() -> None:
     X, y = blobs()
     module = mixed().double().eval()
-    before = module(X.double()).detach()
-    from pdadmm.modules.fit import _network, _preprocessor, _put_back, _scaled, _unscaled
-
-    found = read(module)
-    config = pdadmm.Config(hidden=(12, 9, 7), activation="tanh,leaky_relu,relu", scaling="standard")
-    preprocessor = _preprocessor(config, pdadmm.Part(X.numpy(), y.numpy()), found)
-    _put_back(_unscaled(_scaled(_network(found, config), preprocessor), preprocessor), found)
-    torch.testing.assert_close(module(X.double()).detach(), before, rtol=1e-12, atol=1e-12)
+    network = pdadmm.from_module(module).network
+    for preprocessor in (
+        Preprocessor.fit(pdadmm.Part(X.numpy(), y.numpy()), "standard", False),
+        Preprocessor.fit(pdadmm.Part(X.numpy(), X[:, :3].numpy()), "minmax", True),
+    ):
+        expected = module(X.double()).detach()
+        inside = unfold(network, preprocessor)
+        scaled = torch.from_numpy(preprocessor.features(X.numpy(), np.float64))
+        found = inside.forward(scaled)
+        if preprocessor.regression:
+            found = torch.from_numpy(preprocessor.restore(found.numpy()))
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+        again = fold(inside, preprocessor).forward(X.double())
+        torch.testing.assert_close(again, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +278,8 @@ def frozen() -> nn.Sequential:
         (linears(nn.ReLU(), nn.Conv2d(1, 1, 1)), "layer 2 is nn.Conv2d; pdadmm.fit trains Linear, ReLU"),
         (nn.Sequential(linears(nn.GELU())), "layer 0.1 is nn.GELU"),
         (linears(nn.BatchNorm1d(4)), "layer 1 is nn.BatchNorm1d"),
-        (linears(nn.LeakyReLU(0.2)), "layer 1 is nn.LeakyReLU with slope 0.2; the slope must be 0.01"),
-        (linears(nn.Hardtanh(0, 6)), r"layer 1 is nn.Hardtanh\(0, 6\)"),
+        (linears(nn.LeakyReLU(0.2)), "layer 1 is nn.LeakyReLU with negative_slope 0.2; it must be 0.01"),
+        (linears(nn.Hardtanh(0, 6)), "layer 1 is nn.Hardtanh with min_val 0; it must be -1"),
         (linears(nn.ReLU6()), "layer 1 is nn.ReLU6"),
         (linears(nn.ReLU(), nn.Tanh()), "layer 2 is nn.Tanh right behind another activation"),
         (nn.Sequential(nn.ReLU(), *linears()), "layer 0 is nn.ReLU before the first Linear"),
@@ -321,3 +331,9 @@ def test_mistakes_in_the_data_are_named() -> None:
         fitted(nn.Sequential(mixed(), nn.Softmax(1)), X, y.float(), loss="squared")
     with pytest.raises(UserError, match="device"):
         fitted(mixed().to("meta"), X, y)
+    with pytest.raises(
+        UserError, match=r"method must have options of the training; got 'prelax' .did you mean p_relax"
+    ):
+        fitted(mixed(), X, y, method={"prelax": 1.0})
+    with pytest.raises(UserError, match="method must be a mapping"):
+        fitted(mixed(), X, y, method=["p_relax"])

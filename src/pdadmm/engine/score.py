@@ -26,6 +26,7 @@ class Scorer:
         if not self._regression:
             return float(sums[0]) / num_samples
         error, total, squares = sums
-        # Targets are standardised, so this difference does not cancel.
+        # Targets are standardised, so this cancels only where one does not vary: it is explained wholly or not at all.
         spread = squares - total.square() / num_samples
-        return float(torch.where(spread > 0, 1 - error / spread, (error == 0).double()).mean())
+        varies = spread > 1e-13 * squares
+        return float(torch.where(varies, 1 - error / spread, (error == 0).double()).mean())

@@ -183,7 +183,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             self.solver,
             self.nu,
             self.rho,
-            {"scaling": "standard", **(self.method or {})},
+            self.method,
             hidden=hidden,
             activation=self._activation_here(),
             loss=self._loss,

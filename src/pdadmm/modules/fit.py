@@ -8,18 +8,19 @@ rounding.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pdadmm.config import Config
 from pdadmm.data import Dataset, Part, Preprocessor, check_dataset
 from pdadmm.data.arrays import generated_names
 from pdadmm.errors import UserError
+from pdadmm.folding import fold, unfold
 from pdadmm.history import Row
 from pdadmm.machine import check_device
 from pdadmm.math.activations import get_activations
@@ -29,6 +30,7 @@ from pdadmm.modules.layers import Reading, is_untouched, read
 from pdadmm.network import Network
 from pdadmm.notation import format_names
 from pdadmm.observer import Observer
+from pdadmm.options import config_of_fit
 from pdadmm.prepare import Start
 from pdadmm.trainer import train
 
@@ -45,9 +47,12 @@ class Fitted:
     """`completed`, `converged`, or `interrupted` where the callback ended it."""
     config: Config
     """Every option, complete."""
+    fresh: bool
+    """Whether the weights were drawn anew, as told or by default."""
 
     def __repr__(self) -> str:
-        return f"Fitted({self.status} after {self.history[-1]['epoch']} epochs)"
+        weights = "weights drawn anew" if self.fresh else "the weights it had"
+        return f"Fitted({self.status} after {self.history[-1]['epoch']} epochs from {weights})"
 
 
 def fit(
@@ -57,52 +62,58 @@ def fit(
     *,
     validation: Any = None,
     sample_weight: Any = None,
+    class_weight: str = "none",
     loss: str | None = None,
-    scaling: str = "standard",
-    fresh: bool | None = None,
-    epochs: int | None = None,
-    tolerance: float | None = None,
-    seed: int | None = None,
+    solver: str = "exact",
+    nu: float | None = None,
+    rho: float | None = None,
+    method: Mapping[str, Any] | None = None,
+    epochs: int = 100,
+    seed: int = 0,
     threads: int | None = None,
-    class_weight: str | None = None,
-    config: Config | None = None,
+    fresh: bool | None = None,
     callback: Callback | None = None,
 ) -> Fitted:
     """Train a Sequential of Linear layers and activations in place, in this process.
 
     X and y are tensors, arrays or anything numpy takes; X alone may be a Dataset or a DataLoader of pairs, which is
     read whole. `validation` is a pair of the same, or a Dataset or DataLoader, and is only scored. `loss` is
-    cross_entropy where y is whole numbers (class indices), else squared; huber is there too. `fresh` draws the weights
-    anew, and the network grows as it learns; by default that is done, with a note, for a module that still has the
-    weights PyTorch made it with. `config` has all other options; what is left at None is its. `callback` is given every
-    row of the history, and ends the training if it returns True.
+    cross_entropy where y is whole numbers (class indices), else squared; huber is there too. `method` has all other
+    options of the training, by their names in `Config`. `fresh` draws the weights anew, and the network grows as it
+    learns; by default that is done, with a note, for a module that still has the weights PyTorch made it with.
+    `callback` is given every row of the history, and ends the training if it returns True.
     """
     found = read(module)
     part = collect(X, y, sample_weight, "X", found.flattens)
     held_out = _held_out(validation, found.flattens)
-    given = {"epochs": epochs, "tolerance": tolerance, "seed": seed, "threads": threads, "class_weight": class_weight}
-    options = dataclasses.replace(
-        config or Config(),
-        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+    config = config_of_fit(
+        solver,
+        nu,
+        rho,
+        method,
         **_of_module(found),
         loss=_chosen_loss(loss, part, found),
-        scaling=scaling,
+        class_weight=class_weight,
+        epochs=epochs,
+        seed=seed,
+        threads=threads,
+        workers=1,
     )
-    check_device(options.device)
+    check_device(config.device)
     data = Dataset("data", part, held_out, generated_names(part.X.shape[1]) if part.X.ndim == 2 else ())
-    check_dataset(data, is_regression(options))
-    preprocessor = _preprocessor(options, part, found)
+    check_dataset(data, is_regression(config))
+    preprocessor = _preprocessor(config, part, found)
     if fresh is None and (fresh := is_untouched(found.linears)):
         found.notes.append("the module has PyTorch's initial weights, so they are drawn anew; fresh=False keeps them")
-    start = None if fresh else _scaled(_network(found, options), preprocessor)
+    start = None if fresh else unfold(_network(found, config), preprocessor)
     observer = Observer()
     for note in found.notes:
         observer.on_note(note)
     if callback is not None:
         observer = dataclasses.replace(observer, is_enough=lambda row: callback(row) is True)
-    result = train(options, data, observer, Start(preprocessor, start))
-    _put_back(_unscaled(result.model.network, preprocessor), found)
-    return Fitted(result.history, result.status, result.config)
+    result = train(config, data, observer, Start(preprocessor, start))
+    _put_back(fold(result.model.network, preprocessor), found)
+    return Fitted(result.history, result.status, result.config, bool(fresh))
 
 
 def _held_out(validation: Any, flattens: bool) -> Part | None:
@@ -127,7 +138,6 @@ def _of_module(found: Reading) -> dict[str, Any]:
         "activation": format_names(tuple(found.activations)),
         "dtype": "float64" if first.dtype == torch.float64 else "float32",
         "device": str(first.device),
-        "init_from": None,
     }
 
 
@@ -165,42 +175,12 @@ def _preprocessor(config: Config, part: Part, found: Reading) -> Preprocessor:
 
 def _network(found: Reading, config: Config) -> Network:
     """The module's present weights."""
-    weights = [linear.weight.detach().double() for linear in found.linears]
-    biases = [linear.bias.detach().double() for linear in found.linears]
+    weights = [linear.weight.detach() for linear in found.linears]
+    biases = [linear.bias.detach() for linear in found.linears]
     for index, tensor in enumerate((*weights, *biases)):
         if not tensor.isfinite().all():
             raise UserError(f"module must have finite weights to start from; Linear {index % len(weights)} has not")
     return Network(weights, biases, get_activations(config.activation, len(config.hidden)))
-
-
-def _scaled(network: Network, preprocessor: Preprocessor) -> Network:
-    """The same function of scaled features and targets."""
-    (shift, scale), (low, unit) = _maps(preprocessor, network.weights[0])
-    W, b = network.weights, network.biases
-    W[0], b[0] = W[0] * scale, b[0] + W[0] @ shift
-    W[-1], b[-1] = W[-1] / unit[:, None], (b[-1] - low) / unit
-    return network
-
-
-def _unscaled(network: Network, preprocessor: Preprocessor) -> Network:
-    """The same function of features and targets as they are, in float64."""
-    W, b = [weight.double() for weight in network.weights], [bias.double() for bias in network.biases]
-    (shift, scale), (low, unit) = _maps(preprocessor, W[0])
-    W[0] = W[0] / scale
-    b[0] = b[0] - W[0] @ shift
-    W[-1], b[-1] = W[-1] * unit[:, None], b[-1] * unit + low
-    return Network(W, b, network.activations)
-
-
-def _maps(preprocessor: Preprocessor, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Shift and scale of the features, then of the targets; classes have none."""
-    outputs = preprocessor.num_outputs
-    targets = (preprocessor.target_shift, preprocessor.target_scale)
-    for shift, scale in ((preprocessor.shift, preprocessor.scale), targets):
-        if shift is None or scale is None:
-            yield like.new_zeros(outputs), like.new_ones(outputs)
-        else:
-            yield torch.from_numpy(shift).to(like), torch.from_numpy(scale).to(like)
 
 
 def _put_back(network: Network, found: Reading) -> None:

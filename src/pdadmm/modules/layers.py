@@ -145,21 +145,14 @@ def _read_activation(path: str, part: nn.Module, found: Reading, pending: str | 
 
 
 def _name_of(path: str, part: nn.Module) -> str:
-    simple = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
-    kind = type(part)
-    if kind in simple:
-        return simple[kind]
-    if isinstance(part, nn.LeakyReLU):
-        if part.negative_slope != LeakyReLU.negative_slope:
-            raise UserError(
-                f"layer {path} is nn.LeakyReLU with slope {part.negative_slope}; "
-                f"the slope must be {LeakyReLU.negative_slope}"
-            )
-        return "leaky_relu"
-    if type(part) is nn.Hardtanh:
-        if (part.min_val, part.max_val) != (-1, 1):
-            raise UserError(f"layer {path} is nn.Hardtanh({part.min_val}, {part.max_val}); it must be from -1 to 1")
-        return "hardtanh"
+    for name, make in TORCH_ACTIVATIONS.items():
+        ours = make()
+        if type(part) is type(ours):
+            for setting in ("negative_slope", "min_val", "max_val"):
+                given, needed = (getattr(module, setting, None) for module in (part, ours))
+                if given != needed:
+                    raise UserError(f"layer {path} is {_kind(part)} with {setting} {given}; it must be {needed:g}")
+            return name
     raise UserError(f"layer {path} is {_kind(part)}; pdadmm.fit trains {TRAINED}")
 
 
