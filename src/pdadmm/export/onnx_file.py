@@ -1,13 +1,6 @@
 """ONNX: the model as a graph of standard operators, from features as they are to labels, probabilities and logits.
 
-The graph is written node by node, so that nothing is traced and no operator comes in that is not needed:
-
-    Cast  Sub  Div  Cast        features, scaled in float64 as the model was given them
-    Gemm, activation            a hidden layer
-    Gemm                        the outputs, `logits`
-    Softmax                     `probabilities`
-    ArgMax  Gather              `label`, by the names of the classes
-    Cast  Mul  Add  (Squeeze)   in regression instead: `prediction`, in the units of y
+The graph is written in ONNX's own text, so that nothing is traced and no operator comes in that is not needed.
 """
 
 from __future__ import annotations
@@ -18,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pdadmm.data import Preprocessor
 from pdadmm.data.arrays import Array
 from pdadmm.errors import UserError
 from pdadmm.math.activations import LeakyReLU
@@ -28,13 +22,18 @@ OPSET, IR_VERSION = 17, 8  # of 2022: old enough for any runtime in use
 LARGEST = 2**31 - 2**20  # protobuf ends at 2 GiB
 RUN_ROWS = 4096
 
-_OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
-    "relu": ("Relu", {}),
-    "leaky_relu": ("LeakyRelu", {"alpha": LeakyReLU.negative_slope}),
-    "tanh": ("Tanh", {}),
-    "sigmoid": ("Sigmoid", {}),
-    "identity": ("Identity", {}),
+_FLOATS = {torch.float32: ("float", 1), torch.float64: ("double", 11)}
+"""What ONNX calls them in its text, and their number there."""
+_LABELS = {"U": "string", "b": "bool", "i": "int64"}
+_ACTIVATIONS = {
+    "relu": "{h} = Relu ({z})",
+    "leaky_relu": "{h}_low = Mul ({z}, slope)  {h} = Max ({z}, {h}_low)",  # LeakyRelu is not everywhere in float64
+    "hardtanh": "{h} = Clip ({z}, low, high)",
+    "identity": "{h} = Identity ({z})",
+    "tanh": "{h} = Tanh ({z})",
+    "sigmoid": "{h} = Sigmoid ({z})",
 }
+_LIMITS = {"leaky_relu": {"slope": LeakyReLU.negative_slope}, "hardtanh": {"low": -1.0, "high": 1.0}}
 
 
 def check_installed() -> None:
@@ -52,11 +51,80 @@ def check_installed() -> None:
 def to_onnx(model: Model) -> bytes:
     """The content of the file."""
     check_installed()
+    import onnx
+    import onnx.parser
+
     size = sum(tensor.nbytes for tensor in (*model.network.weights, *model.network.biases))
     if size > LARGEST:
         raise UserError(f"a model of at most {LARGEST} bytes fits in an ONNX file; got {size}")
-    content: bytes = _Graph(model).proto().SerializeToString(deterministic=True)
+    text, constants = _graph(model)
+    graph = onnx.parser.parse_graph(text)
+    for name, array in constants.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+    opset = [onnx.helper.make_opsetid("", OPSET)]
+    proto = onnx.helper.make_model(
+        graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="pdadmm", producer_version=__version__
+    )
+    onnx.helper.set_model_props(proto, {kind: json.dumps(names) for kind, names in model.names.items()})
+    onnx.checker.check_model(proto)
+    content: bytes = proto.SerializeToString(deterministic=True)
     return content
+
+
+def _graph(model: Model) -> tuple[str, dict[str, Array]]:
+    """The text of the graph, and the constants that it names."""
+    preprocessor, network, (kind, number) = model.preprocessor, model.network, _FLOATS[model.dtype]
+    constants: dict[str, Array] = {"shift": preprocessor.shift, "scale": preprocessor.scale}
+    # Features are scaled in float64, as the model was given them.
+    nodes = ["x = Cast <to = 11> (X)", "centred = Sub (x, shift)", "scaled = Div (centred, scale)"]
+    nodes.append(f"h0 = Cast <to = {number}> (scaled)")
+    for layer, (W, b) in enumerate(zip(network.weights, network.biases, strict=True), 1):
+        constants |= {f"W{layer}": W.cpu().numpy(), f"b{layer}": b.cpu().numpy()}
+        nodes.append(f"z{layer} = Gemm <transB = 1> (h{layer - 1}, W{layer}, b{layer})")
+        if layer < len(network.weights):
+            name = network.activations[layer - 1].name
+            if name not in _ACTIVATIONS:
+                raise UserError(f"activation must be one that ONNX has, {', '.join(_ACTIVATIONS)}; got {name}")
+            nodes.append(_ACTIVATIONS[name].format(h=f"h{layer}", z=f"z{layer}"))
+            limits = _LIMITS.get(name, {})
+            constants |= {limit: torch.tensor(value, dtype=model.dtype).numpy() for limit, value in limits.items()}
+    ending = _values if preprocessor.regression else _classes
+    last_nodes, last_constants, outputs = ending(preprocessor, f"z{len(network.weights)}", kind, number)
+    inputs = f"{kind}[N, {preprocessor.num_features}] X"
+    text = "\n".join([f"pdadmm ({inputs}) => ({outputs}) {{", *nodes, *last_nodes, "}"])
+    return text, constants | last_constants
+
+
+def _classes(preprocessor: Preprocessor, z: str, kind: str, number: int) -> tuple[list[str], dict[str, Array], str]:
+    """From the last layer to names of classes and their probabilities, in float64 as `Model.predict_proba`."""
+    classes = preprocessor.classes
+    assert classes is not None
+    nodes = [
+        f"logits = Identity ({z})",
+        f"wide = Cast <to = 11> ({z})",
+        "shares = Softmax <axis = 1> (wide)",
+        f"probabilities = Cast <to = {number}> (shares)",
+        f"index = ArgMax <axis = 1, keepdims = 0> ({z})",
+        "label = Gather <axis = 0> (classes, index)",
+    ]
+    names = classes.astype(object) if classes.dtype.kind == "U" else classes
+    each = f"{kind}[N, {len(classes)}]"
+    outputs = f"{_LABELS[classes.dtype.kind]}[N] label, {each} probabilities, {each} logits"
+    return nodes, {"classes": names}, outputs
+
+
+def _values(preprocessor: Preprocessor, z: str, kind: str, number: int) -> tuple[list[str], dict[str, Array], str]:
+    """From the last layer to values in the units of y."""
+    scale, shift = preprocessor.target_scale, preprocessor.target_shift
+    assert scale is not None
+    assert shift is not None
+    nodes = [f"wide = Cast <to = 11> ({z})", "spread = Mul (wide, target_scale)", "values = Add (spread, target_shift)"]
+    constants = {"target_scale": scale, "target_shift": shift}
+    if not preprocessor.target_is_1d:
+        nodes.append(f"prediction = Cast <to = {number}> (values)")
+        return nodes, constants, f"{kind}[N, {preprocessor.num_outputs}] prediction"
+    nodes += ["column = Squeeze (values, axes)", f"prediction = Cast <to = {number}> (column)"]
+    return nodes, {**constants, "axes": np.array([1])}, f"{kind}[N] prediction"
 
 
 def run_onnx(content: bytes, X: Array) -> Array:
@@ -67,12 +135,11 @@ def run_onnx(content: bytes, X: Array) -> Array:
 
 def run_all_onnx(content: bytes, X: Array) -> dict[str, Array]:
     """Every output by its name."""
-    check_installed()
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64}[session.get_inputs()[0].type]
     parts = [
@@ -80,120 +147,3 @@ def run_all_onnx(content: bytes, X: Array) -> dict[str, Array]:
         for start in range(0, len(X), RUN_ROWS)
     ]
     return {name: np.concatenate([part[index] for part in parts]) for index, name in enumerate(names)}
-
-
-class _Graph:
-    """A graph under construction; `h` is the name of what the last node gave."""
-
-    def __init__(self, model: Model) -> None:
-        import onnx
-
-        self._onnx, self._model = onnx, model
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-        self._outputs: list[Any] = []
-        self._float = onnx.TensorProto.FLOAT if model.dtype == torch.float32 else onnx.TensorProto.DOUBLE
-        self.h = "X"
-
-    def proto(self) -> Any:
-        """The model, checked by the library."""
-        onnx, preprocessor = self._onnx, self._model.preprocessor
-        self._scale()
-        self._layers()
-        if preprocessor.regression:
-            self._values()
-        else:
-            self._classes()
-        features = onnx.helper.make_tensor_value_info("X", self._float, ["N", preprocessor.num_features])
-        graph = onnx.helper.make_graph(self._nodes, "pdadmm", [features], self._outputs, self._constants)
-        opset = [onnx.helper.make_opsetid("", OPSET)]
-        proto = onnx.helper.make_model(
-            graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="pdadmm", producer_version=__version__
-        )
-        onnx.helper.set_model_props(proto, {kind: json.dumps(names) for kind, names in self._model.names.items()})
-        onnx.checker.check_model(proto)
-        return proto
-
-    def _add(self, operator: str, *more: str, out: str | None = None, **attributes: Any) -> str:
-        """A node on `h` and these constants; what it gives becomes `h`."""
-        name = out or f"{operator.lower()}_{len(self._nodes)}"
-        self._nodes.append(self._onnx.helper.make_node(operator, [self.h, *more], [name], **attributes))
-        self.h = name
-        return name
-
-    def _constant(self, name: str, array: Array) -> str:
-        self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
-
-    def _cast(self, to: int, out: str | None = None) -> str:
-        return self._add("Cast", to=to, out=out)
-
-    def _output(self, name: str, kind: int, shape: list[Any]) -> None:
-        self._outputs.append(self._onnx.helper.make_tensor_value_info(name, kind, shape))
-
-    def _scale(self) -> None:
-        preprocessor = self._model.preprocessor
-        self._cast(self._onnx.TensorProto.DOUBLE)
-        self._add("Sub", self._constant("shift", preprocessor.shift))
-        self._add("Div", self._constant("scale", preprocessor.scale))
-        self._cast(self._float)
-
-    def _layers(self) -> None:
-        network = self._model.network
-        last = len(network.weights) - 1
-        for index, (W, b) in enumerate(zip(network.weights, network.biases, strict=True)):
-            weight = self._constant(f"layers.{index}.weight", W.cpu().numpy())
-            bias = self._constant(f"layers.{index}.bias", b.cpu().numpy())
-            name = "logits" if index == last and not self._model.preprocessor.regression else None
-            self._add("Gemm", weight, bias, transB=1, out=name)
-            if index < last:
-                self._activate(network.activations[index].name)
-
-    def _activate(self, name: str) -> None:
-        if name == "hardtanh":
-            ends = [self._limit(f"{word}_{len(self._nodes)}", value) for word, value in (("low", -1), ("high", 1))]
-            self._add("Clip", *ends)
-            return
-        if name == "leaky_relu" and self._model.dtype == torch.float64:  # LeakyRelu is not everywhere in float64
-            z, slope = self.h, self._limit(f"slope_{len(self._nodes)}", LeakyReLU.negative_slope)
-            self._add("Mul", slope)
-            self._add("Max", z)
-            return
-        if name not in _OPERATORS:
-            raise UserError(f"activation must be one that ONNX has, {', '.join(_OPERATORS)} or hardtanh; got {name}")
-        operator, attributes = _OPERATORS[name]
-        self._add(operator, **attributes)
-
-    def _limit(self, name: str, value: float) -> str:
-        return self._constant(name, np.array(value, dtype=str(self._model.dtype).removeprefix("torch.")))
-
-    def _classes(self) -> None:
-        proto, classes = self._onnx.TensorProto, self._model.preprocessor.classes
-        assert classes is not None
-        logits, count = self.h, len(classes)
-        self._cast(proto.DOUBLE)  # as `Model.predict_proba`
-        self._add("Softmax", axis=1)
-        self._cast(self._float, out="probabilities")
-        self.h = logits
-        self._add("ArgMax", axis=1, keepdims=0)
-        index = self.h
-        kinds = {"U": proto.STRING, "b": proto.BOOL, "i": proto.INT64}
-        names = classes.astype(object) if classes.dtype.kind == "U" else classes
-        self.h = self._constant("classes", names)
-        self._add("Gather", index, axis=0, out="label")
-        self._output("label", kinds[classes.dtype.kind], ["N"])
-        self._output("probabilities", self._float, ["N", count])
-        self._output("logits", self._float, ["N", count])
-
-    def _values(self) -> None:
-        preprocessor = self._model.preprocessor
-        assert preprocessor.target_shift is not None
-        assert preprocessor.target_scale is not None
-        self._cast(self._onnx.TensorProto.DOUBLE)
-        self._add("Mul", self._constant("target_scale", preprocessor.target_scale))
-        self._add("Add", self._constant("target_shift", preprocessor.target_shift))
-        if preprocessor.target_is_1d:
-            self._add("Squeeze", self._constant("columns", np.array([1], dtype=np.int64)))
-        self._cast(self._float, out="prediction")
-        shape = ["N"] if preprocessor.target_is_1d else ["N", preprocessor.num_outputs]
-        self._output("prediction", self._float, shape)
