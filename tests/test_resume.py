@@ -231,10 +231,9 @@ def test_allowed_changes_have_the_same_bits_on_any_number_of_workers(run_on: Run
         assert_same_run(run, runs[1])
 
 
-@pytest.mark.parametrize("messages", ["int8", "bfloat16"])
-def test_rounded_messages_are_refused_on_other_workers(messages: str, run_on: RunOn) -> None:
+def test_rounded_messages_are_refused_on_other_workers(run_on: RunOn) -> None:
     """What is rounded depends on where the layers are; so it does if there is only one worker before."""
-    run = run_on((1, 1), "--messages", messages, epochs=6)
+    run = run_on((1, 1), "--messages", "bfloat16", epochs=6)
     before = content_of(run)
     for name, now in [("workers", "2"), ("shards", "2"), ("placement", "7")]:
         found = pdadmm("train", "--resume", run, flag(name), now)
@@ -245,21 +244,10 @@ def test_rounded_messages_are_refused_on_other_workers(messages: str, run_on: Ru
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mesh", "messages", "solver"),
-    [
-        ((2, 1), "int8", "exact"),
-        ((2, 1), "bfloat16", "exact"),
-        ((3, 1), "int8", "linearized"),
-        ((2, 2), "bfloat16", "backtracking"),
-        ((2, 2), "int8", "linearized"),
-    ],
-)
-def test_rounded_messages_go_on_as_they_were_sent(
-    mesh: Mesh, messages: str, solver: str, run_on: RunOn, tmp_path: Path
-) -> None:
-    """The last message is saved as it was rounded; so is the generator that rounds at random."""
-    reference = run_on(mesh, "--messages", messages, "--solver", solver, "--nu", "0.1")
+@pytest.mark.parametrize(("mesh", "solver"), [((2, 1), "exact"), ((3, 1), "linearized"), ((2, 2), "backtracking")])
+def test_rounded_messages_go_on_as_they_were_sent(mesh: Mesh, solver: str, run_on: RunOn, tmp_path: Path) -> None:
+    """The last message is saved as it was rounded."""
+    reference = run_on(mesh, "--messages", "bfloat16", "--solver", solver, "--nu", "0.1")
     run = cut_back(reference, tmp_path / "run", 8)
     assert resume(run, workers=mesh[0], shards=mesh[1]).json()["resumed_from"] == 8
     assert_same_run(run, reference)

@@ -227,7 +227,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"method": "adam", "grow": "auto"}, "grow is an option of method pdadmm"),
     ({"method": "adam", "storage": "disk"}, "storage is an option of method pdadmm"),
     ({"method": "dladmm", "batches": 2}, "batches is an option of method pdadmm"),
-    ({"method": "gd", "messages": "int8"}, "messages is an option of method pdadmm"),
+    ({"method": "gd", "messages": "bfloat16"}, "messages is an option of method pdadmm"),
     ({"method": "gd", "nu": 0.1}, "nu is an option of method pdadmm, dladmm"),
     ({"method": "dladmm", "learning_rate": 0.1}, "learning_rate is an option of method gd, adadelta, adagrad, adam"),
     ({"batch_size": 10}, "batch_size is an option of method gd"),

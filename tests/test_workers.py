@@ -103,11 +103,7 @@ def run_distributed(workers: int, shards: int, out: Path, cases: list[str]) -> N
     subprocess.run(command, check=True, timeout=SECONDS, env=environment, stderr=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize(
-    ("messages", "item", "scale", "near"),
-    [("bfloat16", 2, 0, 0.02), pytest.param("int8", 1, 4, 0.2, marks=pytest.mark.slow)],
-)
-def test_messages_of_lower_precision(messages: str, item: int, scale: int, near: float, tmp_path: Path) -> None:
+def test_messages_of_lower_precision(tmp_path: Path) -> None:
     """Fewer bytes, as on paper, for an objective a little off; the solvers that carry a keep it in step with p.
 
     Per boundary and iteration p goes to the left and m to the right, each once: 2 N n items, and the reports.
@@ -116,9 +112,9 @@ def test_messages_of_lower_precision(messages: str, item: int, scale: int, near:
     exact = json.loads(train(tmp_path / "exact", *options).stdout)
     assert [worker["bytes_sent"] for worker in exact["workers"]] == [1437 * 40 * 4 * 25] * 2
     assert [worker["layers"] for worker in exact["workers"]] == [[1, 2, 3], [4, 5, 6, 7]]
-    rounded = json.loads(train(tmp_path / messages, *options, "--messages", messages).stdout)
-    assert rounded["workers"][0]["bytes_sent"] == 1437 * (40 * item + scale) * 25
-    assert rounded["objective"] == pytest.approx(exact["objective"], rel=near)
+    rounded = json.loads(train(tmp_path / "rounded", *options, "--messages", "bfloat16").stdout)
+    assert rounded["workers"][0]["bytes_sent"] == 1437 * 40 * 2 * 25
+    assert rounded["objective"] == pytest.approx(exact["objective"], rel=0.02)
     assert rounded["objective"] != exact["objective"]
 
 

@@ -78,10 +78,10 @@ class HiddenClosing:
         w, activation, z, q = self.weights, self.activation, s.z[rows], s.q[rows]
         z_new, f, v = (ws.tile(slot, *z.shape) for slot in _SLOTS)
         p = p_next(rows, ws.tile(4, *z.shape))
-        if s.m_sent is None:
+        if s.rounded_m is None:
             sub.scaled_dual(q, activation.forward(z, v))
         else:
-            s.m_sent(rows, v).sub_(q, alpha=w.rho).mul_(-1 / w.nu)  # u = rho q - m
+            v.copy_(s.rounded_m[rows]).sub_(q, alpha=w.rho).mul_(-1 / w.nu)  # u = rho q - m
         activation.z_step(a, q, z, w.z_prox, z_new)
         if w.z_relax != 1:
             z_new, f = activation.beyond(z, z_new, w.z_relax, f), z_new

@@ -39,6 +39,8 @@ RETIRED: dict[str, tuple[Any, str]] = {
     "tile_rows": (None, "tiles are as large as the width and this machine's cache suggest"),
 }
 """Options of earlier versions: what they were by default, and why they are gone."""
+RETIRED_VALUES = {("messages", "int8"): "bfloat16 gains as much on a slow link and is nearer to exact"}
+"""Values of earlier versions, and why they are gone."""
 MANY_SAMPLES = 25_000  # from here on the ridge of exact has less to guard against; docs/tuning.md has the figures
 LARGEST_WEIGHT = 3e38
 MOST_THREADS = 1024  # a pool of many more brings the process down
@@ -184,9 +186,7 @@ class Config:
     placement: str | None = _option(
         None, "workers", "layers of each worker, such as 5,5 (default: balanced)", on_resume="free"
     )
-    messages: str = _option(
-        "exact", "workers", "precision of the arrays that workers exchange", ("exact", "bfloat16", "int8")
-    )
+    messages: str = _option("exact", "workers", "precision of the arrays that workers exchange", ("exact", "bfloat16"))
     timeout: float = _option(300.0, "workers", "seconds after which a silent process counts as lost", on_resume="free")
     restarts: int = _option(
         3, "workers", "how often a run starts again by itself after a worker was lost", on_resume="free"
@@ -358,9 +358,9 @@ class Config:
         known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - set(known) - set(RETIRED))
         try:
-            for name, (default, reason) in RETIRED.items():
-                if values.get(name, default) != default:
-                    raise UserError(f"{name} {values[name]} was removed: {reason}")
+            for name, value in values.items():
+                if reason := _why_retired(name, value):
+                    raise UserError(f"{name} {value} was removed: {reason}")
             if unknown:
                 meant = did_you_mean(unknown[0], known)
                 raise UserError(f"unknown option {unknown[0]!r}{meant}; known: {', '.join(known)}")
@@ -371,7 +371,8 @@ class Config:
     @classmethod
     def from_stored(cls, values: Mapping[str, Any], source: str | None = None) -> Self:
         """The same for what is done with a finished run: whatever retired options it had, its model can be read."""
-        return cls.from_mapping({name: value for name, value in values.items() if name not in RETIRED}, source)
+        kept = {name: v for name, v in values.items() if name not in RETIRED and not _why_retired(name, v)}
+        return cls.from_mapping(kept, source)
 
     @property
     def saves(self) -> bool:
@@ -405,6 +406,14 @@ class Config:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values["hidden"] = format_hidden(self.hidden)
         return {name: value for name, value in values.items() if value is not None}
+
+
+def _why_retired(name: str, value: Any) -> str:
+    """Why an option, or this value of it, is no longer there; empty where it is, or had its default."""
+    if name in RETIRED:
+        default, reason = RETIRED[name]
+        return "" if value == default else reason
+    return RETIRED_VALUES.get((name, str(value)), "")
 
 
 def _shown(value: Any) -> str:

@@ -130,7 +130,7 @@ def worker_memory(config: Config, shape: Shape, placement: Placement) -> list[in
     rows, item = cost_model(config, shape).tiling.local_samples, torch.finfo(getattr(torch, config.dtype)).bits // 8
     _, scratch = _sample_widths(config, widths)
     carried = get_solver(config, method_weights(config)).carries_a
-    wire = {"exact": item, "bfloat16": 2, "int8": 1}[config.messages]
+    wire = {"exact": item, "bfloat16": 2}[config.messages]
     work, found = _work_items(config, shape), []
     for stage in placement.stages:
         numbers, wired = scratch, 0
@@ -182,7 +182,7 @@ def _wire_bytes(config: Config, shape: Shape, item: int) -> int:
     widths = (shape.features, *config.hidden, shape.outputs)
     boundaries = [widths[stage[-1] + 1] for stage in place(config, shape).stages[:-1]]
     exact = config.messages == "exact"  # then p leaves from where it is
-    size = {"exact": item, "bfloat16": 2, "int8": 1}[config.messages]
+    size = {"exact": item, "bfloat16": 2}[config.messages]
     return sum((3 if exact else 4) * size * width for width in boundaries)
 
 

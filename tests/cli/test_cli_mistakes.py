@@ -184,6 +184,7 @@ def test_unknown_columns(refused: Refused, tmp_path: Path, option: str) -> None:
         ("grow", "0:1,1:2,1:2", ("rising epochs", "'0:1,1:2,1:2'")),
         ("grow", "0:1,", ("off, auto", "'0:1,'")),
         ("products", "standard", ("--products was removed",)),
+        ("messages", "int8", ("messages int8 was removed",)),
         ("tile_rows", "32", ("--tile-rows was removed",)),
     ],
 )

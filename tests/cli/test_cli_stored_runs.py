@@ -21,6 +21,7 @@ RETIRED = {
     "products": "products bfloat16 was removed",
     "onednn": "products onednn was removed",
     "compiled": "compile on was removed",
+    "int8": "messages int8 was removed",
     "tiles": "tile_rows 32 was removed",
 }
 """Runs that cannot go on, with the retired option that the error must name."""

@@ -81,7 +81,7 @@ def _send(world: World, rows: int) -> _Trial:
     if world.stage == 0:
         outbox = world.outbox("p", other, array, bounds)
     else:
-        inbox = world.inbox("p", other, array, bounds, None)
+        inbox = world.inbox("p", other, array, bounds)
     world.sum_over_stages(torch.zeros(1, dtype=torch.float64))
     began, cpu = time.perf_counter(), time.process_time()
     if world.stage == 0:

@@ -20,7 +20,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pdadmm.engine.codec import Codec
 from pdadmm.engine.launch import meeting_file
 from pdadmm.engine.world import Bounds, Traffic
 from pdadmm.errors import LostWorkerError, UserError
@@ -45,11 +44,8 @@ def _in_touch(what: str) -> Iterator[None]:
 class ChunkInbox:
     """An array that arrives chunk by chunk from one rank."""
 
-    def __init__(
-        self, kind: str, rank: int, array: Tensor, bounds: Bounds, traffic: Traffic, codec: Codec | None
-    ) -> None:
+    def __init__(self, kind: str, rank: int, array: Tensor, bounds: Bounds, traffic: Traffic) -> None:
         self._kind, self._rank, self._array, self._bounds, self._traffic = kind, rank, array, bounds, traffic
-        self._codec = codec
         self._works: dict[int, dist.Work] = {}
         self._sequence = 0
 
@@ -69,7 +65,7 @@ class ChunkInbox:
             if start < rows.stop and rows.start < stop:
                 self._wait(chunk)
         part = self._array[rows]
-        return part if self._codec is None else self._codec.decode(part, out)
+        return part if part.dtype == out.dtype else out.copy_(part)
 
     def finish(self) -> None:
         """Wait for all chunks."""
@@ -207,9 +203,9 @@ class DistributedWorld:
         with self.traffic.waiting(), _in_touch(f"waiting for rank {self._rank_of(stage)}"):
             dist.recv(tensor, self._rank_of(stage), tag=_tag("p", 0, _MAX_CHUNKS - 1))
 
-    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds, codec: Codec | None) -> ChunkInbox:
+    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkInbox:
         """Where p or m arrives."""
-        return ChunkInbox(kind, self._rank_of(stage), array, bounds, self.traffic, codec)
+        return ChunkInbox(kind, self._rank_of(stage), array, bounds, self.traffic)
 
     def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkOutbox:
         """From where p or m goes."""

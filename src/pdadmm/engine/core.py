@@ -24,7 +24,6 @@ from torch import Tensor
 from pdadmm.block import Block
 from pdadmm.config import Config
 from pdadmm.engine.batches import Batches
-from pdadmm.engine.codec import get_codec
 from pdadmm.engine.evaluation import Evaluation
 from pdadmm.engine.layers import Layers, SavedLayers
 from pdadmm.engine.placement import Placement, from_counts
@@ -33,7 +32,7 @@ from pdadmm.engine.schedule import Schedule, Step, make_schedules
 from pdadmm.engine.world import Inbox, LocalWorld, Outbox, World
 from pdadmm.errors import DamageError
 from pdadmm.math.lagrangian import LayerReport
-from pdadmm.math.state import LayerState, TileSource
+from pdadmm.math.state import TileSource
 from pdadmm.math.tiles import Tiling
 from pdadmm.network import Network
 
@@ -94,7 +93,7 @@ class Engine:
         placement = placement or from_counts([len(config.hidden) + 1])
         self._layers = Layers(config, problem, layers, self._world, placement)
         self._ws = self._layers.workspace
-        self._codec = get_codec(config.messages, seed=config.seed * 1000 + self._world.stage)
+        self._rounds = config.messages == "bfloat16"
         self._schedule: Schedule = []
         self._left: Boundary | None = None
         self._right: Boundary | None = None
@@ -116,10 +115,8 @@ class Engine:
     def saved_state(self) -> dict[int, dict[str, Tensor]]:
         """All that this process must save to go on from here, layer by layer; nothing is copied."""
         saved = self._layers.saved_state()
-        if self._codec is not None and self._right is not None:
+        if self._rounds and self._right is not None:
             saved[self.own_layers[-1]]["message"] = self._right.outbox.array
-        if self._codec is not None and self._codec.generator is not None and saved:
-            saved[self.own_layers[0]]["generator"] = self._codec.generator.get_state()
         return saved
 
     @property
@@ -136,15 +133,7 @@ class Engine:
         """Go on from what `saved_state` gave, in place of `build` and `begin_stage`."""
         self._layers.restore(saved, fresh_outputs)
         self._connect()
-        if self._codec is not None and self._codec.generator is not None and self.own_layers:
-            generator = saved.extra(self.own_layers[0], "generator")
-            if generator is not None:
-                try:
-                    self._codec.generator.set_state(generator)
-                except (RuntimeError, TypeError):
-                    raise DamageError("the checkpoint's generator is none") from None
-        message = saved.extra(self.own_layers[-1], "message") if self._codec and self._right else None
-        self._send_first_m(message)
+        self._send_first_m(saved.extra(self.own_layers[-1], "message") if self._rounds and self._right else None)
         if self._batches is not None:
             self._batches.begin()
 
@@ -310,19 +299,11 @@ class Engine:
         outbox, last = self._right.outbox, self.blocks[-1]
         outbox.free(chunk)
         for rows in list(self._ws.tiling.chunks())[chunk].tiles:
-            if self._codec is None:
-                last.message(rows, outbox.array[rows])
+            if self._rounds:
+                outbox.array[rows] = last.message(rows, self._ws.tile(4, rows.stop - rows.start, len(last.state.b)))
             else:
-                m = last.message(rows, self._ws.tile(4, rows.stop - rows.start, len(last.state.b)))
-                self._codec.encode(m, outbox.array[rows])
+                last.message(rows, outbox.array[rows])
         outbox.send(chunk)
-        last.state.m_sent = None if self._codec is None else self._sent_message
-
-    def _sent_message(self, rows: slice, out: Tensor) -> Tensor:
-        """m of the last layer as the right neighbour sees it."""
-        assert self._right is not None
-        assert self._codec is not None
-        return self._codec.decode(self._right.outbox.array[rows], out)
 
     def _message_to(self, layer: int) -> TileSource | None:
         """m of the layer before, wherever it is."""
@@ -366,18 +347,21 @@ class Engine:
         first, last = layers.blocks[own[0]].state, layers.blocks[own[-1]].state
         before, after = layers.before(own[0]), layers.after(own[-1])
         for block in self.blocks:
-            block.state.lane, block.state.as_sent, block.state.m_sent = 0, None, None
+            block.state.lane, block.state.rounded_p, block.state.rounded_m = 0, None, None
         if before is not None:
             # Its sums are under way while the stage's other layers are visited.
             first.lane = 1 if len(own) > 1 else 0
             stage = self.placement.owner(before)
-            inbox = self._world.inbox("m", stage, self._wire(first.p.shape[1]), bounds, self._codec)
-            self._left = Boundary(stage, inbox, self._world.outbox("p", stage, self._wire_of_p(first), bounds))
+            inbox = self._world.inbox("m", stage, self._wire(first.p.shape[1]), bounds)
+            first.rounded_p = self._wire(first.p.shape[1]) if self._rounds else None
+            sent = first.p if first.rounded_p is None else first.rounded_p
+            self._left = Boundary(stage, inbox, self._world.outbox("p", stage, sent, bounds))
             inbox.post()
         if after is not None:
             stage = self.placement.owner(after)
-            inbox = self._world.inbox("p", stage, self._wire(len(last.b)), bounds, self._codec)
-            self._right = Boundary(stage, inbox, self._world.outbox("m", stage, self._wire(len(last.b)), bounds))
+            inbox, m = self._world.inbox("p", stage, self._wire(len(last.b)), bounds), self._wire(len(last.b))
+            last.rounded_m = m if self._rounds else None
+            self._right = Boundary(stage, inbox, self._world.outbox("m", stage, m, bounds))
 
     def _send_first_p(self) -> None:
         """p where the growth stage begins, which L_rho is measured with there."""
@@ -386,11 +370,8 @@ class Engine:
         if self._left is None:
             return
         first = self.blocks[0].state
-        if first.as_sent is not None:
-            for rows in self._ws.tiling.tiles():
-                first.as_sent(rows)
-            if first.a is not None:
-                self._layers.fill_linear(first, first.a)
+        if first.round_p(slice(None)) and first.a is not None:
+            self._layers.fill_linear(first, first.a)
         for chunk in range(len(list(self._ws.tiling.chunks()))):
             self._left.outbox.send(chunk)
 
@@ -403,7 +384,6 @@ class Engine:
             if (as_saved.shape, as_saved.dtype) != (wire.shape, wire.dtype):
                 raise DamageError("the checkpoint's message does not fit")
             wire.copy_(as_saved)
-            self.blocks[-1].state.m_sent = self._sent_message
         for chunk in range(len(list(self._ws.tiling.chunks()))):
             if as_saved is None:
                 self._send_message(chunk)
@@ -412,20 +392,7 @@ class Engine:
 
     def _wire(self, width: int) -> Tensor:
         """An array as it crosses a boundary."""
-        if self._codec is None:
+        if not self._rounds:
             return self._layers.array(width)
-        return self._codec.wire(self._ws.tiling.local_samples, width, self._problem.device)
-
-    def _wire_of_p(self, s: LayerState) -> Tensor:
-        """p itself, or the wire that p is rounded to whenever it is stepped."""
-        codec = self._codec
-        if codec is None:
-            return s.p
-        wire = self._wire(s.p.shape[1])
-
-        def as_sent(rows: slice) -> None:
-            codec.encode(s.p[rows], wire[rows])
-            codec.decode(wire[rows], s.p[rows])
-
-        s.as_sent = as_sent
-        return wire
+        samples = self._ws.tiling.local_samples
+        return torch.empty(samples, width, dtype=torch.bfloat16, device=self._problem.device)

@@ -30,9 +30,8 @@ Phase = Literal["p", "W", "z", "m"]
 _RIVALS_PASSES = {"gradient": {"p": 4, "W": 0, "z": 4}, "dladmm": {"p": 24, "W": 0, "z": 50}}
 _RIVALS_FLOPS = {"gradient": {"p": 1, "W": 1, "z": 1}, "dladmm": {"p": 4, "W": 4, "z": 0}}
 _FLOAT, _DOUBLE = 4, 8
-_CODING = {"exact": 0.0, "bfloat16": 1.0, "int8": 6.0}  # what packing or unpacking costs, in makings of a message
-_ON_WIRE = {"bfloat16": 2, "int8": 1}  # bytes of a number
-_SCALE_BYTES = 4  # int8: of a row
+_CODING = {"exact": 0.0, "bfloat16": 1.0}  # what packing or unpacking costs, in makings of a message
+_ON_WIRE = {"bfloat16": 2}  # bytes of a number
 
 
 class Work(NamedTuple):
@@ -153,7 +152,7 @@ class CostModel:
     def chunk_bytes(self, message: Message) -> list[float]:
         """Bytes of each chunk of p or m."""
         width = self.widths[message.layer + (message.kind == "m")]
-        row = _ON_WIRE.get(self.messages, self.item) * width + (_SCALE_BYTES if self.messages == "int8" else 0)
+        row = _ON_WIRE.get(self.messages, self.item) * width
         return [float(row * (stop - start)) for start, stop in self.tiling.chunk_bounds()]
 
     def gathers(self, step: Step) -> tuple[int, float]:

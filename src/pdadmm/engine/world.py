@@ -14,8 +14,6 @@ from typing import Protocol
 
 from torch import Tensor
 
-from pdadmm.engine.codec import Codec
-
 Bounds = Sequence[tuple[int, int]]
 """First and last row of each chunk."""
 
@@ -103,8 +101,8 @@ class World(Protocol):
     def receive(self, tensor: Tensor, stage: int) -> None:
         """Receive a whole tensor from another stage."""
 
-    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds, codec: Codec | None) -> Inbox:
-        """Where arrays of this kind arrive from another stage, on a wire of this codec."""
+    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Inbox:
+        """Where arrays of this kind arrive from another stage."""
 
     def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Outbox:
         """From where arrays of this kind go to another stage."""
@@ -152,7 +150,7 @@ class LocalWorld:
         """Never asked for."""
         raise AssertionError("there is no other stage")
 
-    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds, codec: Codec | None) -> Inbox:
+    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Inbox:
         """Never asked for."""
         raise AssertionError("there is no other stage")
 

@@ -96,8 +96,7 @@ class Exact:
                         torch.lerp(p, p_new, relax, out=p_new)
                     row_norms(p.sub_(p_new), norms[0, within(rows, chunk)])
                     p.copy_(p_new)
-                    if s.as_sent is not None:
-                        s.as_sent(rows)
+                    s.round_p(rows)
                 moved.add(sum_of_rows(norms[0], squared=True))
                 moved.close_chunk()
             self._collect(s, chunk, ws)
@@ -233,8 +232,7 @@ class Linearized:
                     inverse = -1 / tau
                     s.p[rows].addcmul_(g, inverse)
                     s.a[rows].addcmul_(gW, inverse)
-                    if s.as_sent is not None:
-                        s.as_sent(rows)
+                    if s.round_p(rows):
                         sub.linear(s.p[rows], s.W, s.b, s.a[rows])
                 drop.add(sum_of_rows(falls) / 2)
             for rows in chunk.tiles:
