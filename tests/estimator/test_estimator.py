@@ -315,12 +315,3 @@ def test_a_fit_leaves_torchs_threads_alone() -> None:
     torch.set_num_threads(3)
     classifier(max_iter=1).fit(*IRIS)
     assert torch.get_num_threads() == 3
-
-
-def test_importing_the_package_does_not_import_scikit_learn() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, pdadmm, pdadmm.crew; print('sklearn' in sys.modules, 'PdADMMClassifier' in dir(pdadmm))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert found.stdout.split() == ["False", "True"]
