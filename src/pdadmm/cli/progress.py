@@ -14,21 +14,43 @@ from pdadmm.machine import format_bytes
 LINE_SECONDS = 2.0  # at most one line in this time, where there is no terminal
 
 
-class Progress:
-    """Shows rows on standard error."""
+class _Meter:
+    """A bar, where standard error is a terminal, and notes beside it."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet or sys.stderr is None  # closed by the shell
+        self._bar: Any = None
+
+    def _begin_bar(self, **options: Any) -> None:
+        if not self._quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(dynamic_ncols=True, file=sys.stderr, **options)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        if self._bar is not None:
+            self._bar.write(f"note: {text}", file=sys.stderr)
+        elif not self._quiet:
+            _print(f"note: {text}")
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Progress(_Meter):
+    """Shows the rows of a run."""
 
     def __init__(self, epochs: int, quiet: bool) -> None:
+        super().__init__(quiet)
         self._epochs = epochs
-        self._quiet = quiet or sys.stderr is None  # closed by the shell
         self._began = time.monotonic()
         self._last_line = 0.0
         self._first = 0
         self._seen: Row = {}
-        self._bar: Any = None
-        if not self._quiet and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=epochs, unit="epoch", dynamic_ncols=True, file=sys.stderr)
+        self._begin_bar(total=epochs, unit="epoch")
 
     def resume(self, epoch: int, history_bytes: int) -> list[Row]:
         """The run goes on after an epoch; the rows before it are not shown again."""
@@ -55,26 +77,12 @@ class Progress:
             seconds = (now - self._began) / done * left
             _print(f"epoch {row['epoch']}/{self._epochs}  {self._text()}  {seconds:.0f} s left")
 
-    def note(self, text: str) -> None:
-        """A line that stays."""
-        if self._quiet:
-            return
-        if self._bar is not None:
-            self._bar.write(f"note: {text}", file=sys.stderr)
-        else:
-            _print(f"note: {text}")
-
     def warn(self, text: str) -> None:
         """A line that is shown with --quiet too."""
-        if self._quiet and sys.stderr is not None:
+        if self._quiet:
             _print(f"warning: {text}")
         else:
             self.note(text)
-
-    def close(self) -> None:
-        """Leave the terminal clean."""
-        if self._bar is not None:
-            self._bar.close()
 
     def _text(self) -> str:
         row = self._seen
@@ -86,52 +94,30 @@ class Progress:
         return "  ".join(parts)
 
 
-class FetchProgress:
-    """Shows the files that come, on standard error."""
+class FetchProgress(_Meter):
+    """Shows the files that come."""
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet or sys.stderr is None
-        self._name = ""
-        self._bar: Any = None
+    _name = ""
 
     def show(self, name: str, done: int, size: int) -> None:
         """So many bytes of a file are here."""
-        if self._quiet:
-            return
-        if sys.stderr.isatty():
-            if name != self._name:
-                self._begin_bar(name, size)
+        if name != self._name:
+            self._name = name
+            self.close()
+            self._begin_bar(total=size, unit="B", unit_scale=True, desc=name)
+            if self._bar is None and not self._quiet:
+                _print(f"fetching {name} ({format_bytes(size)})")
+        if self._bar is not None:
             self._bar.update(done - self._bar.n)
-        elif name != self._name:
-            _print(f"fetching {name} ({format_bytes(size)})")
-        self._name = name
-
-    def _begin_bar(self, name: str, size: int) -> None:
-        from tqdm import tqdm
-
-        self.close()
-        self._bar = tqdm(total=size, unit="B", unit_scale=True, desc=name, dynamic_ncols=True, file=sys.stderr)
-
-    def note(self, text: str) -> None:
-        """A line that stays."""
-        if self._bar is not None:
-            self._bar.write(f"note: {text}", file=sys.stderr)
-        elif not self._quiet:
-            _print(f"note: {text}")
-
-    def close(self) -> None:
-        """Leave the terminal clean."""
-        if self._bar is not None:
-            self._bar.close()
 
 
 def print_notes(notes: Iterable[str]) -> None:
     """For commands without progress."""
     for note in notes:
-        if sys.stderr is not None:
-            _print(f"note: {note}")
+        _print(f"note: {note}")
 
 
 def _print(line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody reads on, which must not end the run
-        print(line, file=sys.stderr, flush=True)
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):  # nobody reads on, which must not end the run
+            print(line, file=sys.stderr, flush=True)
