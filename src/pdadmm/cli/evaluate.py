@@ -10,11 +10,11 @@ from typing import Any
 
 from pdadmm.cli.options import add_json_flag
 from pdadmm.cli.progress import print_notes
-from pdadmm.config import Config, read_toml
 from pdadmm.data import Dataset, load_data
 from pdadmm.data.arrays import generated_names, shorten
 from pdadmm.errors import UserError
 from pdadmm.model import Model, load_model
+from pdadmm.run import read_config
 from pdadmm.rundir import CONFIG_FILE
 from pdadmm.trainer import load_for
 
@@ -60,8 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _data(arguments: argparse.Namespace, model: Model) -> Dataset:
     """The named data whole, or the run's own data split as the run split it; the target is the run's either way."""
-    config_file = arguments.model / CONFIG_FILE
-    config = Config.from_stored(read_toml(config_file), str(config_file)) if config_file.is_file() else None
+    config = read_config(arguments.model) if (arguments.model / CONFIG_FILE).is_file() else None
     target = arguments.target or (config.target if config else None)
     if arguments.data is not None:
         # Nothing is held out: all samples are evaluated.
