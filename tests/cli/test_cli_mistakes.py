@@ -96,8 +96,6 @@ def test_arrays(refused: Refused, tmp_path: Path, name: str) -> None:
 def test_files_that_are_not_what_their_name_says(
     refused: Refused, tmp_path: Path, name: str, content: bytes, fragments: tuple[str, ...]
 ) -> None:
-    if name.endswith(".parquet"):
-        pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(content)
     refused(("--data", name), *fragments)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -110,8 +111,7 @@ def test_predict_from_every_format(pdadmm: Command, trained: Path, tmp_path: Pat
     write_csv(tmp_path / "c.csv", ["a", "b", "c"], X.tolist())
     write_csv(tmp_path / "d.csv", [str(cell) for cell in X[0]], X[1:].tolist())
     write_csv(tmp_path / "e.csv", ["y", "a", "b", "c"], ([0, *x] for x in X.tolist()))
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]}), tmp_path / "f.parquet")
+    pl.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]}).write_parquet(tmp_path / "f.parquet")
     outputs = [
         pdadmm("predict", trained, "--data", name, *extra).out
         for name, extra in (

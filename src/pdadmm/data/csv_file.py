@@ -3,7 +3,9 @@
 A first line of numbers and one text, over a line with a text in the same place, is a sample with its label, unless
 the numbers just count the columns.
 
-numpy parses the numbers in one go. Only when it fails is the file walked again, slowly, for the place to name.
+The file is cut into pieces of whole lines, which polars parses. What it refuses or finds empty, and tables of more
+columns than it is good at, are read again line by line: that knows every spelling of a number, and names the line and
+the column of what is none.
 """
 
 from __future__ import annotations
@@ -12,134 +14,50 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pdadmm.data.arrays import Array, row_chunks
-from pdadmm.data.tables import Chooser, Columns, Header, Stream, Table, block_rows, in_blocks
+from pdadmm.data.arrays import Array
+from pdadmm.data.tables import Chooser, Columns, Header, Rows, Stream, Table, block_rows, in_blocks, to_table
 from pdadmm.errors import UserError
 
-# Spreadsheets put a byte order mark first; this encoding takes it off where it is.
-_ENCODING = "utf-8-sig"
+_PIECE = 1 << 22
+_LONGEST_LINE = 1 << 28
 # Control characters that no text has: all but tab, line feed, form feed and their like.
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # spreadsheets put it first
+_POLARS_COLUMNS = 2000  # with more of them, the lines are read faster one by one
 
 
 def read_csv(path: Path, choose: Chooser) -> Table:
     """The columns that `choose` picks from the header, as arrays."""
-    header, lines_before_data = _start(path)
-    columns = choose(header)
-    codes: dict[str, int] = {}
-    matrix = _Parser(path, header, columns, lines_before_data, codes).matrix(path, lines_before_data)
-    _check_finite(path, header, columns, lines_before_data, matrix)
-    y = None if columns.target is None else _labels(codes)[matrix[:, columns.target].astype(np.intp)]
-    weight = None if columns.weight is None else matrix[:, columns.weight].copy()
-    return Table(_take(matrix, columns.features), y, weight, columns.feature_names)
+    parser = _parser(path, choose)
+    table = to_table(parser.pieces(), parser.columns, parser.most_rows(), np.dtype(np.float64))
+    return table if table.y is None else replace(table, y=_values(list(parser.labels))[table.y])
 
 
 def stream_csv(path: Path, choose: Chooser) -> Stream:
     """The features that `choose` picks, block by block; the header is read at once."""
-    header, lines_before_data = _start(path)
-    columns = choose(header)
-    parser, rows = _Parser(path, header, columns, lines_before_data, {}), block_rows(header.count)
-
-    def pieces() -> Iterator[Array]:
-        try:
-            for text in _pieces(path, lines_before_data, rows):
-                yield _take(parser.matrix(io.StringIO(text), 0), columns.features)
-        except UnicodeDecodeError:
-            raise _not_utf8(path) from None
-
-    def row_name(row: int) -> str:
-        return _line_name(path, lines_before_data, row)
-
-    return Stream(in_blocks(pieces(), rows), columns.feature_names, row_name)
+    parser = _parser(path, choose)
+    rows = block_rows(parser.header.count)
+    return Stream(
+        in_blocks((piece.X for piece in parser.pieces()), rows), parser.columns.feature_names, parser.row_name
+    )
 
 
-def _line_name(path: Path, lines_before_data: int, row: int) -> str:
-    """How a user finds a row of the data in the file."""
-    lines = (line for line, _ in _rows(path) if line > lines_before_data)
-    return f"line {next(itertools.islice(lines, row, None))}"
-
-
-def _not_utf8(path: Path) -> UserError:
-    with path.open("rb") as file:
-        line = next((number for number, text in enumerate(file, 1) if not _is_utf8(text)), None)
-    return UserError(f"{path} is not a CSV file in UTF-8: line {line} is not; save it as UTF-8")
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _check_finite(path: Path, header: Header, columns: Columns, lines_before_data: int, matrix: Array) -> None:
-    """Refuse NaN and infinity by the line of the file, which an array no longer knows."""
-    numeric = [*columns.features, *([] if columns.weight is None else [columns.weight])]
-    for rows in row_chunks(matrix):
-        bad = ~np.isfinite(matrix[rows][:, numeric])
-        if bad.any():
-            row, index = np.argwhere(bad)[0].tolist()
-            line, column = _line_name(path, lines_before_data, rows.start + row), numeric[index]
-            raise UserError(
-                f"{path}, {line}, column {header.label(column)}: must be finite; got {matrix[rows][row, column]}; "
-                f"leave such lines out, or put numbers in their place"
-            )
-
-
-def _pieces(path: Path, skip: int, count: int) -> Iterator[str]:
-    """The lines after the first `skip`, so many at a time; a line break within quotes does not end a piece."""
-    with path.open(encoding=_ENCODING) as file:
-        for _ in range(skip):
-            next(file)
-        lines: list[str] = []
-        quoted = False
-        for line in file:
-            lines.append(line)
-            quoted ^= line.count('"') % 2 == 1
-            if len(lines) >= count and not quoted:
-                yield "".join(lines)
-                lines = []
-        yield "".join(lines)
-
-
-def _start(path: Path) -> tuple[Header, int]:
-    _check_text(path)
-    try:
-        return _read_header(path)
-    except UnicodeDecodeError:
-        raise _not_utf8(path) from None
-    except csv.Error as error:
-        raise UserError(f"{path} is not a CSV file: {error}") from None
-
-
-def _check_text(path: Path) -> None:
-    with path.open("rb") as file:
-        start = file.read(1 << 16)
-    if not start.strip():
-        raise UserError(f"{path} is not a CSV file: it is empty")
-    if _NOT_TEXT.search(start):
-        raise UserError(f"{path} is not a CSV file: it holds binary data, not UTF-8 text")
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Lines that are not blank, split into fields, with their number from 1."""
-    with path.open(encoding=_ENCODING, newline="") as file:
-        reader = csv.reader(file)
-        for row in reader:
-            if row:
-                yield reader.line_num, row
+def _parser(path: Path, choose: Chooser) -> _Parser:
+    header, lines = _read_header(path)
+    return _Parser(path, header, choose(header), lines, {})
 
 
 def _read_header(path: Path) -> tuple[Header, int]:
     """The columns, and how many lines come before the data."""
-    (line, first), *more = itertools.islice(_rows(path), 2)
+    text, _ = next(_pieces(path))
+    (line, first), *more = itertools.islice(_lines(path, text, 0), 2)
     fields = [field.strip() for field in first]
     if not _names_columns(fields, more[0][1] if more else []):
         return Header(path, None, len(fields)), line - 1
@@ -165,63 +83,182 @@ def _names_columns(first: list[str], second: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Parser:
-    """Turns lines into numbers, the target's labels into `codes`."""
+    """Turns the lines of a file into numbers, and the target's labels into codes."""
 
     path: Path
     header: Header
     columns: Columns
     lines_before_data: int
-    codes: dict[str, int]
+    labels: dict[str, int]
+    """The code of each label that has been met."""
 
-    def matrix(self, source: Path | io.StringIO, skip: int) -> Array:
-        """All columns of a file or some lines of it; what numpy cannot read is named by its line in the file."""
-        if isinstance(source, io.StringIO) and not source.getvalue().strip():
-            return np.empty((0, self.header.count))
+    @property
+    def numeric(self) -> list[int]:
+        """The columns that must hold numbers."""
+        weight = self.columns.weight
+        return [*self.columns.features, *([] if weight is None else [weight])]
+
+    def pieces(self) -> Iterator[Rows]:
+        """All rows, some at a time."""
+        for text, lines in self._texts():
+            yield self._parse(text, lines)
+
+    def most_rows(self) -> int:
+        """As many as there are lines, some of which may be blank."""
+        ends = ((b"\n", 1), (b"\r", 1), (b"\r\n", -1))
+        return sum(1 + sum(sign * text.count(end) for end, sign in ends) for text, _ in self._texts())
+
+    def row_name(self, row: int) -> str:
+        """How a user finds a row of the data in the file."""
+        lines = (line for text, before in self._texts() for line, _ in _lines(self.path, text, before))
+        return f"line {next(itertools.islice(lines, row, None))}"
+
+    def _texts(self) -> Iterator[tuple[bytes, int]]:
+        for text, lines in _pieces(self.path):
+            if lines == 0:
+                start = 0
+                for _ in range(self.lines_before_data):
+                    start = text.index(b"\n", start) + 1
+                yield text[start:], self.lines_before_data
+            else:
+                yield text, lines
+
+    def _parse(self, text: bytes, lines: int) -> Rows:
+        rows = self._parse_by_polars(text) if self.header.count <= _POLARS_COLUMNS else None
+        return rows or self._parse_by_line(text, lines)
+
+    def _parse_by_polars(self, text: bytes) -> Rows | None:
+        """None of what needs a closer look."""
+        import polars
+
+        target, last = self.columns.target, self.header.count - 1
+        schema: dict[str, Any] = {str(column): polars.String for column in range(last + 1)}
+        schema |= {str(column): polars.Float64 for column in self.numeric}
+        wanted = sorted({*self.numeric, last, last if target is None else target})
         try:
-            matrix = self._load(source, skip)
-        except UnicodeDecodeError:
-            raise _not_utf8(self.path) from None
-        except ValueError as error:
-            raise self._explained(str(error)) from None
-        if matrix.shape[1] != self.header.count:
-            raise self._explained(f"{matrix.shape[1]} fields per line")
-        return matrix
+            frame = polars.read_csv(io.BytesIO(text), has_header=False, schema=schema, columns=wanted)
+        except polars.exceptions.PolarsError:
+            return None
+        if frame[str(last)].has_nulls():  # which is also how it marks a line with too few fields
+            return None
+        numbers = np.empty((len(frame), len(self.numeric)))
+        for place, column in enumerate(self.numeric):
+            numbers[:, place] = frame[str(column)].to_numpy()
+        if not np.isfinite(numbers).all():
+            return None
+        codes = None
+        if target is not None:
+            found = frame[str(target)]
+            distinct = found.unique()
+            labels = ["" if label is None else label.strip() for label in distinct]
+            if "" in labels:
+                return None
+            codes = found.replace_strict(distinct, self._encode(labels), return_dtype=polars.Int64).to_numpy()
+        return self._rows(numbers, codes)
 
-    def _explained(self, reason: str) -> UserError:
-        return _explain(self.path, self.header, self.columns, self.lines_before_data, reason)
+    def _parse_by_line(self, text: bytes, lines: int) -> Rows:
+        """The same for every spelling that Python knows; raises UserError at the first field that is wrong."""
+        numbers, labels, numeric, target = [], [], self.numeric, self.columns.target
+        for line, row in _lines(self.path, text, lines):
+            if len(row) != self.header.count:
+                raise UserError(
+                    f"{self.path}, line {line}: every line must have the first line's {self.header.count} fields; "
+                    f"got {len(row)}"
+                )
+            fields = [row[column] for column in numeric]
+            try:
+                values = np.array(fields, dtype=np.float64)
+            except ValueError:
+                values = np.full(1, np.nan)
+            label = None if target is None else row[target].strip()
+            if not np.isfinite(values).all() or label == "" or any("_" in field for field in fields):
+                raise self._wrong(line, row)
+            numbers.append(values)
+            labels.append(label)
+        codes = None if target is None else np.array(self._encode([label or "" for label in labels]), dtype=np.int64)
+        return self._rows(np.array(numbers).reshape(-1, len(numeric)), codes)
 
-    def _encode(self, text: str) -> float:
-        label = text.strip()
-        if not label:
-            raise ValueError("empty cell")
-        return self.codes.setdefault(label, len(self.codes))
+    def _wrong(self, line: int, row: list[str]) -> UserError:
+        """What is wrong with the first field that is."""
+        for column, field in enumerate(row):
+            if column not in {*self.numeric, self.columns.target}:
+                continue
+            where = f"{self.path}, line {line}, column {self.header.label(column)}"
+            hint = "leave such lines out, or put numbers in their place"
+            if not field.strip():
+                return UserError(f"{where}: must not be empty; got {field!r}; {hint}")
+            if column == self.columns.target:
+                continue
+            if not _is_number(field):
+                return UserError(f"{where}: must be a number; got {field!r}")
+            if not np.isfinite(float(field)):
+                return UserError(f"{where}: must be finite; got {field.strip()}; {hint}")
+        raise AssertionError("a field is wrong")
 
-    def _load(self, source: Path | io.StringIO, skip: int) -> Array:
-        """All columns as float64; the target as codes, so that labels may be texts, columns not asked for as 0.
+    def _rows(self, numbers: Array, codes: Array | None) -> Rows:
+        features = numbers[:, : len(self.columns.features)]
+        return Rows(features, codes, None if self.columns.weight is None else numbers[:, -1])
 
-        Every column is parsed, and not just those in use, so that numpy notices lines of unequal length.
-        """
-        asked_for = {*self.columns.features, self.columns.weight}
-        converters: dict[int | str, Callable[[str], float]] = {
-            column: (self._encode if column == self.columns.target else lambda _: 0.0)
-            for column in range(self.header.count)
-            if column not in asked_for
-        }
-        return np.loadtxt(
-            source,
-            delimiter=",",
-            quotechar='"',
-            comments=None,
-            skiprows=skip,
-            converters=converters,
-            ndmin=2,
-            encoding=_ENCODING,
-        )
+    def _encode(self, labels: list[str]) -> list[int]:
+        return [self.labels.setdefault(label, len(self.labels)) for label in labels]
 
 
-def _labels(codes: dict[str, int]) -> Array:
-    """The distinct labels, in the order of their codes: whole numbers, else numbers, else texts."""
-    texts = list(codes)
+def _pieces(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Whole lines, and how many lines come before them; a line break within quotes does not end a piece."""
+    with path.open("rb") as file:
+        rest = file.read(1 << 16).removeprefix(_BYTE_ORDER_MARK)
+        if not rest.strip():
+            raise UserError(f"{path} is not a CSV file: it is empty")
+        if _NOT_TEXT.search(rest):
+            raise UserError(f"{path} is not a CSV file: it holds binary data, not UTF-8 text")
+        has_returns = b"\r" in rest and b"\n" not in rest  # which ended the lines of old Macs
+        lines, more = 0, True
+        while rest or more:
+            block = file.read(_PIECE)
+            more, rest = bool(block), rest + block
+            if has_returns:
+                rest = rest.replace(b"\r", b"\n")
+            end = _end_of_lines(rest) if more else len(rest)
+            piece, rest = rest[:end], rest[end:]
+            if b"\0" in piece:
+                line = lines + piece.count(b"\n", 0, piece.index(b"\0")) + 1
+                raise UserError(f"{path} is not a CSV file: line {line} holds a null byte")
+            if piece:
+                yield piece, lines
+            lines += piece.count(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                raise UserError(
+                    f"{path}, line {lines + 1}: a line must end within {_LONGEST_LINE:,} bytes; is a quote open?"
+                )
+
+
+def _end_of_lines(text: bytes) -> int:
+    """Where the last line ends that is whole, and not in the middle of a quoted field."""
+    end = text.rfind(b"\n") + 1
+    within_quotes = text.count(b'"', 0, end) % 2
+    while end and within_quotes:
+        previous = text.rfind(b"\n", 0, end - 1) + 1
+        within_quotes ^= text.count(b'"', previous, end) % 2
+        end = previous
+    return end
+
+
+def _lines(path: Path, text: bytes, before: int) -> Iterator[tuple[int, list[str]]]:
+    """Lines that are not blank, split into fields, with their number in the file, from 1."""
+    try:
+        reader = csv.reader(io.StringIO(text.decode("utf-8"), newline=""))
+        for row in reader:
+            if row:
+                yield before + reader.line_num, row
+    except UnicodeDecodeError as error:
+        line = before + text.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path} is not a CSV file in UTF-8: line {line} is not; save it as UTF-8") from None
+    except csv.Error as error:
+        raise UserError(f"{path} is not a CSV file: {error}") from None
+
+
+def _values(texts: list[str]) -> Array:
+    """Labels as whole numbers, else as numbers, else as texts."""
     if all(_is_number(text) for text in texts):
         try:
             return np.array([int(text) for text in texts], dtype=np.int64)
@@ -232,37 +269,8 @@ def _labels(codes: dict[str, int]) -> Array:
     return np.array(texts)
 
 
-def _take(matrix: Array, columns: tuple[int, ...]) -> Array:
-    """The columns as a view where they are neighbours, so that a target at either end costs no copy."""
-    start, stop = columns[0], columns[-1] + 1
-    if columns == tuple(range(start, stop)):
-        return matrix[:, start:stop]
-    return matrix[:, columns]
-
-
-def _explain(path: Path, header: Header, columns: Columns, skip: int, reason: str) -> UserError:
-    """The first line that numpy could not have read, and why."""
-    numeric = {*columns.features, columns.weight}
-    for line, row in _rows(path):
-        if line <= skip:
-            continue
-        if len(row) != header.count:
-            return UserError(
-                f"{path}, line {line}: every line must have the first line's {header.count} fields; got {len(row)}"
-            )
-        for column, field in enumerate(row):
-            where = f"{path}, line {line}, column {header.label(column)}"
-            if column in numeric and field.strip() and not _is_number(field):
-                return UserError(f"{where}: must be a number; got {field!r}")
-            if (column in numeric or column == columns.target) and not field.strip():
-                return UserError(
-                    f"{where}: must not be empty; got {field!r}; leave such lines out, or put numbers in their place"
-                )
-    return UserError(f"{path} is not a CSV file: {reason}")
-
-
 def _is_number(text: str) -> bool:
-    """Whether numpy reads it as a number; Python alone would also take 1_0."""
+    """Whether it is a number to those who write data; Python alone would also take 1_0."""
     try:
         float(text)
     except ValueError:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pdadmm.data.arrays import Array, as_float, generated_names, shorten
 from pdadmm.errors import UserError
+from pdadmm.machine import available_memory, format_bytes
 
 BLOCK_MULTIPLE = 4096
 BLOCK_ELEMENTS = 1 << 20
@@ -25,6 +28,15 @@ class Table:
     feature_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What the user should know about it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a file: of a table without the names."""
+
+    X: Array
+    y: Array | None
+    weight: Array | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +130,29 @@ class Columns:
 
 
 Chooser = Callable[[Header], Columns]
+
+
+def to_table(pieces: Iterable[Rows], columns: Columns, most_rows: int, dtype: np.dtype[Any]) -> Table:
+    """All rows, of which there are at most so many; nothing else of X's size is made on the way."""
+    shape = (most_rows, len(columns.features))
+    check_memory(math.prod(shape) * dtype.itemsize, "the features")
+    X, count = np.empty(shape, dtype), 0  # pages that are not written take no memory
+    targets, weights = [], []
+    for rows in pieces:
+        X[count : count + len(rows.X)] = rows.X
+        count += len(rows.X)
+        targets += [] if rows.y is None else [rows.y]
+        weights += [] if rows.weight is None else [rows.weight]
+    y = None if columns.target is None else np.concatenate(targets or [np.empty(0)])
+    weight = None if columns.weight is None else np.concatenate(weights or [np.empty(0)])
+    return Table(X[:count], y, weight, columns.feature_names)
+
+
+def check_memory(size: int, what: str) -> None:
+    """Refuse what memory cannot hold, before it is taken."""
+    free = available_memory()
+    if free is not None and size > free:
+        raise UserError(f"{what} need {format_bytes(size)} of memory, but only {format_bytes(free)} are free")
 
 
 def training_columns(header: Header, target: str | None, weight: str | None) -> Columns:
