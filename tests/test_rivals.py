@@ -28,7 +28,7 @@ from pdadmm.observer import silent
 from pdadmm.plan import Shape, check_room, plan_memory
 from pdadmm.prepare import prepare
 from pdadmm.rivals import gradient
-from pdadmm.rivals.torch_activations import torch_activation
+from pdadmm.rivals.gradient import torch_activation
 from pdadmm.run import read_config
 from pdadmm.storage import storage_of
 from resume_cases import assert_same_run, carried_out, content_of, pdadmm, with_copies

@@ -163,7 +163,7 @@ def _sample_widths(config: Config, widths: tuple[int, ...]) -> tuple[int, int]:
     if config.method in LEARNING_RATES:
         return 0, 0
     if config.method == "dladmm":  # z, q and a; at the output z, u and a
-        return 3 * (hidden + outputs), 2 * max(widths[1:])
+        return 3 * (hidden + outputs), max(widths[1:])
     solver = get_solver(config, method_weights(config))
     scratch = max(solver.scratch_width(*layer) for layer in pairwise(widths))
     # p but of the first layer, whose p is the data; z; q but of the output layer; perhaps a.

@@ -52,7 +52,8 @@ def test_the_accuracy_table_and_figure() -> None:
         ["*published: dlADMM*", None, "0.1760", "0.8036"],
     ]
     figure = accuracy.accuracy_figure("mnist", "test_accuracy", curves)
-    assert figure.series[0] == Series("pdadmm, defaults", [5, 95], [0.5, 0.92])
+    assert (figure.series[0].name, figure.series[0].x) == ("pdadmm, defaults", [5, 95])
+    assert figure.series[0].y == pytest.approx([0.5, 0.92])
     assert [curve.name for curve in figure.series[2:]] == [row[0].strip("*") for row in table.rows[2:]]  # type: ignore[union-attr]
     other = accuracy.accuracy_table("cifar100", "train_accuracy", {"adam": [curve(0.9)]}).rows
     assert other[0][2:] == ["0.5100", "0.9100"]

@@ -2,6 +2,5 @@
 
 rival      what they share: all layers in one process from the start, scores by a forward pass
 gradient   gradient descent, Adadelta, Adagrad and Adam, by torch.optim and autograd
-torch_activations   the activations as autograd takes them
 dladmm     deep-learning ADMM, from which the paper's method comes
 """

@@ -17,8 +17,7 @@ subproblem is quadratic (docs/method.md): one a neuron for W, one a sample for q
 doubling; at its start of 1, far above what nu = 1e-6 needs, its steps are much shorter. b is the mean residual and z
 the global minimiser, without a proximal term; z_L is the prox of the risk, shifted by u.
 
-a is carried along, so that a sweep costs four products a layer. What a step of W adds to a is applied tile by tile
-where a is needed next.
+a is carried along, so that a sweep costs four products a layer.
 """
 
 from __future__ import annotations
@@ -56,15 +55,6 @@ class _Layer:
     q: Tensor | None
 
 
-@dataclass
-class _Pending:
-    """A layer's a is still to change by step times the products plus shift."""
-
-    layer: int
-    step: Tensor
-    shift: Tensor
-
-
 class DlAdmm(Rival):
     """All layers of one process, visited backward and forward."""
 
@@ -73,13 +63,21 @@ class DlAdmm(Rival):
 
     def build(self, drawn: bool) -> None:
         """A forward pass; z_L knows the targets where the weights know nothing."""
-        self._prepare()
+        config, problem = self.config, self.problem
+        assert config.nu is not None
+        assert config.rho is not None
+        self._nu, self._rho = config.nu, config.rho
+        self._output = len(config.hidden)
+        widths = (problem.num_features, *config.hidden, problem.num_outputs)
+        tiling = Tiling(problem.num_samples, default_tile_rows(max(widths)), width=max(config.hidden))
+        self._ws = Workspace(tiling, max(widths), 0, problem.dtype, problem.device)
+        self._scratch = self._array(max(widths[1:])).view(-1)
         self._layers: list[_Layer] = []
         before = self.x
         for index, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
             a, z = self._array(len(b)), self._array(len(b))
             q = None if index == self._output else self._array(len(b))
-            for rows in self._ws.tiling.tiles():
+            for rows in tiling.tiles():
                 z[rows] = linear(before[rows], W, b, a[rows])
                 if q is not None:
                     self.activations[index].forward(z[rows], q[rows])
@@ -91,32 +89,17 @@ class DlAdmm(Rival):
 
     def restore(self, saved: SavedRun) -> None:
         """The arrays as they were."""
-        self._prepare()
-        self._layers = []
-        storage, rows = self.problem.storage, self.problem.num_samples
-        for index, b in enumerate(self.biases):
-            names = ("z", "a", "u") if index == self._output else ("z", "a", "q")
-            found = saved.layer(index, dict.fromkeys(names, (rows, len(b))), storage)
-            self._layers.append(_Layer(found["z"], found["a"], found.get("q")))
-        self._u = found["u"]
+        for index, layer in enumerate(self._layers):
+            arrays = {"z": layer.z, "a": layer.a} | ({"u": self._u} if layer.q is None else {"q": layer.q})
+            found = saved.layer(index, {name: v.shape for name, v in arrays.items()}, self.problem.storage)
+            for name, array in arrays.items():
+                array.copy_(found[name])
 
     def layer_state(self, layer: int) -> dict[str, Tensor]:
         """W and b are replaced by every step, so they are not copied."""
         state = self._layers[layer]
         last = {"u": self._u} if state.q is None else {"q": state.q}
         return {"W": self.weights[layer], "b": self.biases[layer], "z": state.z, "a": state.a, **last}
-
-    def _prepare(self) -> None:
-        config, problem = self.config, self.problem
-        assert config.nu is not None
-        assert config.rho is not None
-        self._nu, self._rho = config.nu, config.rho
-        self._output = len(config.hidden)
-        widths = (problem.num_features, *config.hidden, problem.num_outputs)
-        tiling = Tiling(problem.num_samples, default_tile_rows(max(widths)), width=max(config.hidden))
-        self._ws = Workspace(tiling, max(widths), 0, problem.dtype, problem.device)
-        self._scratch = [self._array(max(widths[1:])).view(-1) for _ in range(2)]
-        self._pending: _Pending | None = None
 
     def _array(self, width: int) -> Tensor:
         return torch.empty(self.problem.num_samples, width, dtype=self.problem.dtype, device=self.problem.device)
@@ -144,7 +127,6 @@ class DlAdmm(Rival):
         for chunk in self._chunks(index):
             for rows in chunk.tiles:
                 if index != self._output:
-                    self._settle(index + 1, rows)
                     self._q_step(index, rows)
                 self._z_step(index, rows)
             self._add_sums(index, chunk)
@@ -152,16 +134,12 @@ class DlAdmm(Rival):
 
     def _visit_forward(self, index: int) -> Tensor:
         for chunk in self._chunks(index):
-            for rows in chunk.tiles:
-                self._settle(index, rows)
             self._add_sums(index, chunk)
-        self._pending = None
         self._weight_step(index, bias_first=False)
         total = self._ws.sum("measured", 4, dtype=torch.float64)
         for chunk in self._chunks(index):
             values = self._ws.row_values(4, chunk.rows.stop - chunk.rows.start)
             for rows in chunk.tiles:
-                self._settle(index, rows)
                 self._z_step(index, rows)
                 if index == self._output:
                     self._u_step(rows)
@@ -170,7 +148,6 @@ class DlAdmm(Rival):
                 self._measure(index, rows, values[:, within(rows, chunk)])
             total.add(torch.cat([sum_of_rows(values[:2], squared=True), sum_of_rows(values[2:])]))
             total.close_chunk()
-        self._pending = None
         return total.take().clone()
 
     def _chunks(self, index: int) -> list[Chunk]:
@@ -237,59 +214,51 @@ class DlAdmm(Rival):
         assert q is not None
         return q
 
-    def _view(self, scratch: int, width: int) -> Tensor:
-        return self._scratch[scratch][: self.problem.num_samples * width].view(-1, width)
+    def _scratch_for(self, index: int) -> Tensor:
+        """As many numbers as a has, each call the same memory."""
+        width = len(self.biases[index])
+        return self._scratch[: self.problem.num_samples * width].view(-1, width)
 
     def _add_sums(self, index: int, chunk: Chunk) -> None:
         """rᵀq, Σr and Σq of a chunk."""
-        q, (n_out, n_in) = self._before(index), self.weights[index].shape
-        residuals = self._view(0, n_out)
+        q, residuals = self._before(index), self._scratch_for(index)
         for rows in chunk.tiles:
             residuals[rows] = self._residual(index, rows)
         r = residuals[chunk.rows]
-        cross, r_sum, q_sum = self._sums(n_out, n_in)
+        cross, r_sum, q_sum = self._sums(index)
         cross.add_product(r, q[chunk.rows])
         r_sum.add(r.sum(0))
         q_sum.add(q[chunk.rows].sum(0))
         for one in (cross, r_sum, q_sum):
             one.close_chunk()
 
+    def _sums(self, index: int) -> tuple[TreeSum, TreeSum, TreeSum]:
+        n_out, n_in = self.weights[index].shape
+        return self._ws.sum("cross", n_out, n_in), self._ws.sum("r", n_out), self._ws.sum("q", n_in)
+
     def _weight_step(self, index: int, bias_first: bool) -> None:
-        """W -= G/theta with G = -rᵀq + mu/k W, all divided by the layer's weight k, and b += mean(r).
+        """W -= G/theta with G = -rᵀq + mu/k W, all divided by the layer's weight k, b += mean(r), and a moves along.
 
         Whichever is second sees what the first has changed in r.
         """
         W, count, kept = self.weights[index], self.problem.num_samples, self.config.l2 / self._term(index)
-        cross, r_sum, q_sum = (one.take() for one in self._sums(*W.shape))
+        cross, r_sum, q_sum = (one.take() for one in self._sums(index))
         r_mean, q_mean = r_sum / count, q_sum / count
         if bias_first:
             cross.addr_(r_mean, q_mean, alpha=-count)
         G = cross.neg_().add_(W, alpha=kept)
-        theta = theta_minimum(G.square().sum(1), self._squares_of_products(index, G), 1.0, kept)
-        shift = r_mean if bias_first else r_mean + (G @ q_mean) / theta
-        self.weights[index] = W - G / theta[:, None]
-        self.biases[index] = self.biases[index] + shift
-        self._pending = _Pending(index, -1 / theta, shift)
-
-    def _squares_of_products(self, index: int, G: Tensor) -> Tensor:
-        """q Gᵀ into a scratch array; returns its squared column norms."""
-        q, products, squares = self._before(index), self._view(1, len(G)), self._ws.sum("squares", len(G))
+        q, products, squares = self._before(index), self._scratch_for(index), self._ws.sum("squares", len(G))
         for chunk in self._ws.chunks(SUM_ROWS):
             torch.mm(q[chunk.rows], G.t(), out=products[chunk.rows])
             for rows in chunk.tiles:
                 squares.add(torch.square(products[rows], out=self._ws.tile(1, *products[rows].shape)).sum(0))
             squares.close_chunk()
-        return squares.take()
-
-    def _settle(self, index: int, rows: slice) -> None:
-        """Bring a of a layer up to date with its last step of W and b."""
-        pending = self._pending
-        if pending is not None and pending.layer == index:
-            a = self._layers[index].a[rows]
-            a.addcmul_(self._view(1, a.shape[1])[rows], pending.step).add_(pending.shift)
-
-    def _sums(self, n_out: int, n_in: int) -> tuple[TreeSum, TreeSum, TreeSum]:
-        return self._ws.sum("cross", n_out, n_in), self._ws.sum("r", n_out), self._ws.sum("q", n_in)
+        theta = theta_minimum(G.square().sum(1), squares.take(), 1.0, kept)
+        shift = r_mean if bias_first else r_mean + (G @ q_mean) / theta
+        self.weights[index] = W - G / theta[:, None]
+        self.biases[index] = self.biases[index] + shift
+        for rows in self._ws.tiling.tiles():
+            self._layers[index].a[rows].addcmul_(products[rows], -1 / theta).add_(shift)
 
 
 def _row_squares(rows: Tensor) -> Tensor:

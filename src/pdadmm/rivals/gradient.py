@@ -9,7 +9,7 @@ steps, so with the full batch it is the value before the step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,30 +19,38 @@ from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 
 from pdadmm.checkpoint.restore import SavedRun
 from pdadmm.history import Row
+from pdadmm.math.activations import Activation, LeakyReLU
 from pdadmm.network import BACKWARD_ROWS
 from pdadmm.rivals.rival import Rival
-from pdadmm.rivals.torch_activations import torch_activation
 
-Batch = tuple[Tensor, Tensor, Tensor]
-"""Inputs, targets and sample weights."""
+RULES: dict[str, tuple[Callable[..., Optimizer], tuple[str, ...]]] = {
+    "gd": (SGD, ()),
+    "adadelta": (Adadelta, ("step", "square_avg", "acc_delta")),
+    "adagrad": (Adagrad, ("step", "sum")),
+    "adam": (Adam, ("step", "exp_avg", "exp_avg_sq")),
+}
+"""Optimisers, with their defaults but for the learning rate, and the names of what they keep of a parameter."""
 
 _SHUFFLES = 1  # sets these streams apart from those of the first weights
-
-
-@dataclass(frozen=True)
-class Rule:
-    """An optimiser with its defaults but for the learning rate, and the names of what it keeps of a parameter."""
-
-    make: Callable[..., Optimizer]
-    state: tuple[str, ...] = ()
-
-
-RULES = {
-    "gd": Rule(SGD),
-    "adadelta": Rule(Adadelta, ("step", "square_avg", "acc_delta")),
-    "adagrad": Rule(Adagrad, ("step", "sum")),
-    "adam": Rule(Adam, ("step", "exp_avg", "exp_avg_sq")),
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "leaky_relu": partial(functional.leaky_relu, negative_slope=LeakyReLU.negative_slope, inplace=True),
+    "hardtanh": partial(functional.hardtanh, inplace=True),
+    "identity": lambda z: z,
+    "tanh": torch.tanh_,
+    "sigmoid": torch.sigmoid_,
 }
+
+
+def torch_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """f(z), which may overwrite z and whose derivative autograd knows: PyTorch's own, or the mean of its slopes."""
+
+    def by_slopes(z: Tensor) -> Tensor:
+        at = z.detach()
+        left, right = activation.slopes(at)
+        return activation.forward(at, torch.empty_like(at)) + (left + right) / 2 * (z - at)
+
+    return _ACTIVATIONS.get(activation.name, by_slopes)
 
 
 class GradientDescent(Rival):
@@ -55,23 +63,22 @@ class GradientDescent(Rival):
         """The optimiser."""
         for parameter in (*self.weights, *self.biases):
             parameter.requires_grad_()
-        self._rule = RULES[self.config.method]
+        make, self._kept = RULES[self.config.method]
         self._activations = [torch_activation(f) for f in self.activations.each]
-        self._optimiser = self._rule.make([*self.weights, *self.biases], lr=self.config.learning_rate)
+        self._optimiser = make([*self.weights, *self.biases], lr=self.config.learning_rate)
 
     def restore(self, saved: SavedRun) -> None:
-        """The optimiser, with its state."""
-        self.build(drawn=False)
+        """The optimiser's state."""
         for layer in range(len(self.weights)):
             named = self._named(layer)
             shapes = {
                 f"{name}.{key}": () if key == "step" else tuple(parameter.shape)
                 for name, parameter in named.items()
-                for key in self._rule.state
+                for key in self._kept
             }
             found = saved.layer(layer, shapes, self.problem.storage)
             for name, parameter in named.items():
-                state = {key: found[f"{name}.{key}"] for key in self._rule.state}
+                state = {key: found[f"{name}.{key}"] for key in self._kept}
                 if "step" in state:
                     state["step"] = state["step"].to("cpu", torch.get_default_dtype())  # where and as torch counts them
                 self._optimiser.state[parameter].update(state)
@@ -82,7 +89,7 @@ class GradientDescent(Rival):
         for name, parameter in self._named(layer).items():
             tensors[name] = parameter.detach().clone()
             state = self._optimiser.state[parameter]
-            tensors |= {f"{name}.{key}": state[key].to(parameter.dtype, copy=True) for key in self._rule.state}
+            tensors |= {f"{name}.{key}": state[key].to(parameter.dtype, copy=True) for key in self._kept}
         return tensors
 
     def _named(self, layer: int) -> dict[str, Tensor]:
@@ -95,8 +102,8 @@ class GradientDescent(Rival):
             total += self._step(*batch)
         return {"objective": float(total)}
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
-        """All samples at once, or in an order that depends on seed and epoch alone."""
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Inputs, targets and weights of all samples, or of a few each in an order by seed and epoch alone."""
         count, size = self.problem.num_samples, self.config.batch_size
         if size is None or size >= count:
             yield self.x, self.y, self.sample_weight

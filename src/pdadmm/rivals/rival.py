@@ -33,18 +33,12 @@ class Rival(ABC):
     converged = False
 
     def __init__(self, ground: Ground, network: Network, epoch: int) -> None:
-        self.config, self.problem, self.epoch = ground.config, ground.problem, epoch
+        self.config, self.problem, self.epoch, self._num_test = ground.config, ground.problem, epoch, ground.num_test
         self.activations, self.loss = ground.activations, get_loss(ground.config)
         self.weights, self.biases = list(network.weights), list(network.biases)
-        assert ground.problem.train.x is not None
-        assert ground.problem.train.y is not None
+        self.x, self.y = _arrays(ground.problem.train)
         assert ground.problem.sample_weight is not None
-        self.x, self.y, self.sample_weight = (
-            ground.problem.train.x,
-            ground.problem.train.y,
-            ground.problem.sample_weight,
-        )
-        self._num_test = ground.num_test
+        self.sample_weight = ground.problem.sample_weight
         self._objective = math.nan
         self._seconds, self._epochs = 0.0, 0
         self.spent = (0.0, 0.0, 0.0)
@@ -60,6 +54,7 @@ class Rival(ABC):
     def go_on(cls, ground: Ground, saved: SavedRun, changed: bool) -> Self:
         """From what `saved_state` gave."""
         session = cls(ground, saved_network(ground, saved), saved.manifest.epoch)
+        session.build(False)
         session.restore(saved)
         session._objective = saved.manifest.progress.objective
         return session
@@ -70,7 +65,7 @@ class Rival(ABC):
 
     @abstractmethod
     def restore(self, saved: SavedRun) -> None:
-        """Take the same back."""
+        """Put what was saved in the place of what `build` made."""
 
     @abstractmethod
     def run_epoch(self, epoch: int) -> Row:
@@ -109,10 +104,9 @@ class Rival(ABC):
                 row[f"test_{metric}"] = self._score(self.problem.test, self._num_test)
 
     def _score(self, samples: Samples, num_samples: int) -> float:
-        assert samples.x is not None
-        assert samples.y is not None
+        x, y = _arrays(samples)
         scorer = Scorer(self.loss.real_valued, self.problem.num_outputs)
-        scorer.add(self.network().forward(samples.x), samples.y)
+        scorer.add(self.network().forward(x), y)
         return scorer.result(scorer.sums, num_samples)
 
     def progress(self) -> Progress:
@@ -137,6 +131,13 @@ class Rival(ABC):
         """One process that never waits."""
         layers = list(range(1, len(self.weights) + 1))
         return [Usage(1, 1, layers, self._seconds, 0.0, 0.0, 0.0, self._epochs)]
+
+
+def _arrays(samples: Samples) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, which a process that has all layers has both."""
+    assert samples.x is not None
+    assert samples.y is not None
+    return samples.x, samples.y
 
 
 def _drawn(ground: Ground) -> Network:
