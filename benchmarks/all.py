@@ -50,7 +50,9 @@ QUESTIONS = (
     Question("profile", "share of a linearized epoch", ("phase", "what"), "share", options=("--solver", "linearized")),
     Question("memory", "peak, to the plan", ("solver", "workers", "storage"), "measured / plan", goal="0.9 to 1.1"),
     Question("speedup", "gain of two processes", ("ratio",), "measured"),
-    Question("messages", "epoch, to exact messages", ("messages",), "to exact", goal=""),
+    Question(
+        "messages", "epoch, to exact messages", ("hidden", "link, Mbit/s", "messages"), "to exact", goal="", long=True
+    ),
     Question("digits", "train/test accuracy, epoch 100", ("method",), "100", goal="", full=("--seeds", "3")),
     Question(
         "simulator", "predicted epoch, to measured", ("hidden", "workers", "link"), "error", goal="10 %", long=True

@@ -7,6 +7,7 @@ a page that the navigation of mkdocs.yml does not name comes last in it, rather 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from pdadmm.cli.main import build_parser
+from pdadmm.config import NONE, Config
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = "<!-- commands -->"
@@ -55,7 +57,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri.startswith("benchmarks/"):
         return markdown.replace("](../../docs/", "](../../")
     markdown = re.sub(r"\]\((\.\./)+benchmarks/", lambda match: match[0].replace("../", "", 1), markdown)
-    return markdown.replace(COMMANDS, "\n".join(describe(build_parser())))
+    return markdown.replace(COMMANDS, "\n".join([*describe(build_parser()), *_settings()]))
+
+
+def _settings() -> Iterator[str]:
+    """A table of the options that `--set` reaches."""
+    yield from ("", "## Options without a flag", "", "| `--set` | |", "|---|---|")
+    for field in dataclasses.fields(Config):
+        if field.metadata["flag"] == NONE:
+            yield f"| `{field.name}` | {_text(field.metadata['help'])} |"
 
 
 def describe(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -79,7 +89,8 @@ def _tables(parser: argparse.ArgumentParser) -> Iterator[str]:
         if shown:
             yield from ("", f"**{(group.title or '').capitalize()}**", "", "| | |", "|---|---|")
             for action in shown:
-                yield f"| {_usage(action)} | {_text((action.help or '') % {'prog': parser.prog})} |"
+                help = getattr(action, "hidden_help", action.help) or ""
+                yield f"| {_usage(action)} | {_text(help % {'prog': parser.prog})} |"
 
 
 def _usage(action: argparse.Action) -> str:

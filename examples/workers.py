@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from pdadmm.cli.main import main
 
-OPTIONS = ["--hidden", "5x30", "--ridge-epochs", "12", "--grow", "0:2,6:all", "--quiet"]
+OPTIONS = ["--hidden", "5x30", "--set", "ridge_epochs=12", "--grow", "0:2,6:all", "--quiet"]
 
 
 def pdadmm(*arguments: str) -> None:

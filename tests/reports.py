@@ -22,7 +22,7 @@ def make_runs(folder: Path) -> Path:
     X, y = samples(60)
     for name in ("blobs", "other"):
         np.savez(folder / f"{name}.npz", X=X, y=y)
-    shared = ["--hidden", "4x8", "--epochs", str(EPOCHS), "--threads", "1", "--quiet", "--checkpoint-minutes", "0"]
+    shared = ["--hidden", "4x8", "--epochs", str(EPOCHS), "--threads", "1", "--quiet", "--set", "checkpoint_minutes=0"]
     blobs, other = ["--data", str(folder / "blobs.npz")], ["--data", str(folder / "other.npz")]
     runs = folder / "runs"
     theory = ["--solver", "linearized", "--nu", "0.1", "--rho", "0.41", "--dtype", "float64"]

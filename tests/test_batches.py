@@ -70,7 +70,7 @@ def test_what_batches_do_not_go_with_is_refused(options: dict[str, object]) -> N
 
 
 def test_a_run_in_batches_resumes_with_the_same_bits(tmp_path: Path) -> None:
-    options = ["--hidden", "2x12", "--batches", "3", "--threads", "1", "--grow", "off", "--ridge-epochs", "6"]
+    options = ["--hidden", "2x12", "--set", "batches=3", "--threads", "1", "--grow", "off", "--set", "ridge_epochs=6"]
     whole = run_pdadmm("train", *options, "--epochs", "6", "--out", tmp_path / "whole")
     half = run_pdadmm("train", *options, "--epochs", "3", "--checkpoint-every", "1", "--out", tmp_path / "half")
     rest = run_pdadmm("train", "--resume", tmp_path / "half", "--epochs", "6")

@@ -600,9 +600,9 @@ def epoch_kept(found: Outcome, run: Path) -> int:
 def test_options_that_diverge_at_once_leave_the_run_as_it_was(tmp_path: Path) -> None:
     """Layer, variable and epoch are named; the run can still go on with the options it had."""
     options = ["--data", str(write_samples(tmp_path / "samples.npz")), "--solver", "linearized", "--hidden", "3x6"]
-    options += ["--epochs", "8", "--threads", "1", "--checkpoint-every", "2", "--stationarity-every", "1"]
+    options += ["--epochs", "8", "--threads", "1", "--checkpoint-every", "2", "--set", "stationarity_every=1"]
     assert pdadmm("train", *options, "--out", tmp_path / "reference").code == 0
-    assert pdadmm("train", *options, "--out", tmp_path / "run", "--epochs", "4", "--ridge-epochs", "8").code == 0
+    assert pdadmm("train", *options, "--out", tmp_path / "run", "--epochs", "4", "--set", "ridge_epochs=8").code == 0
     before = content_of(tmp_path / "run")
     absurd = ("--epochs", "8", "--nu", "1e19", "--rho", "1e-19")
     found = resume(tmp_path / "run", *absurd, "--allow-changes")
@@ -626,8 +626,8 @@ def test_a_run_that_diverges_after_many_epochs_keeps_its_last_finite_checkpoint(
         "--rho",
         "1e-8",
     ]
-    options += ["--epochs", "1000", "--threads", "1", "--checkpoint-every", "3", "--checkpoint-minutes", "0"]
-    options += ["--stationarity-every", "0", "--evaluate-every", "1000", "--quiet"]
+    options += ["--epochs", "1000", "--threads", "1", "--checkpoint-every", "3", "--set", "checkpoint_minutes=0"]
+    options += ["--set", "stationarity_every=0", "--set", "evaluate_every=1000", "--quiet"]
     found = pdadmm("train", *options, "--out", tmp_path / "run")
     epoch = epoch_kept(found, tmp_path / "run")
     diverged = re.search(r"layer \d became NaN, infinite or too large in epoch (\d+);", found.err)
@@ -640,7 +640,8 @@ def test_a_run_that_diverges_after_many_epochs_keeps_its_last_finite_checkpoint(
 
 
 @pytest.mark.parametrize(
-    "options", [("--rho", "1e-30"), ("--nu", "1e38", "--nu-output", "1e38"), ("--rho", "1e-12", "--loss", "squared")]
+    "options",
+    [("--rho", "1e-30"), ("--nu", "1e38", "--set", "nu_output=1e38"), ("--rho", "1e-12", "--loss", "squared")],
 )
 def test_a_factorisation_that_fails_ends_in_a_line(options: tuple[str, ...], tmp_path: Path) -> None:
     samples = write_samples(tmp_path / "samples.npz")

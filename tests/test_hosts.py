@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(hosts.why_not() is not None, 
 
 def arguments(data: Path, out: Path, epochs: int) -> list[str]:
     shape = ["--hidden", f"5x{WIDTH}", "--epochs", str(epochs), "--grow", "off", "--threads", "1"]
-    return ["train", "--data", str(data), "--out", str(out), "--quiet", *shape, "--stationarity-every", "0"]
+    return ["train", "--data", str(data), "--out", str(out), "--quiet", *shape, "--set", "stationarity_every=0"]
 
 
 def run_on_both(names: tuple[str, str], data: Path, out: Path, epochs: int) -> list[dict[str, float]]:
     """The rows of a run with a worker on each host."""
-    hosts.run_on_both(names, [*arguments(data, out, epochs), "--workers", "2", "--evaluate-every", "1000"], SECONDS)
+    hosts.run_on_both(names, [*arguments(data, out, epochs), "--workers", "2", "--set", "evaluate_every=1000"], SECONDS)
     return [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
 
 
@@ -34,7 +34,7 @@ def test_two_hosts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(data, X=rng.normal(size=(SAMPLES, 50)).astype(np.float32), y=rng.integers(4, size=SAMPLES))
     train_samples = SAMPLES * 8 // 10
     serial = tmp_path / "serial"
-    command = [sys.executable, "-m", "pdadmm", *arguments(data, serial, 10), "--evaluate-every", "1000"]
+    command = [sys.executable, "-m", "pdadmm", *arguments(data, serial, 10), "--set", "evaluate_every=1000"]
     subprocess.run(command, check=True, timeout=SECONDS)
     lines = []
     with hosts.two_hosts() as names:

@@ -89,7 +89,7 @@ def many_connections(address: Address) -> None:
 def test_strangers_reach_nothing_that_matters(attack: Callable[[Address], None], tmp_path: Path, calm: Path) -> None:
     """All listeners are on loopback and belong to workers; whatever is sent there, the bits are the same."""
     out, fault = tmp_path / "run", pause(1, 13, tmp_path / "pause")
-    with Run(pdadmm(*TRAIN, "--workers", "2", "--placement", "4,3", "--out", str(out)), out, [fault]) as run:
+    with Run(pdadmm(*TRAIN, "--workers", "2", "--set", "placement=4,3", "--out", str(out)), out, [fault]) as run:
         run.until(lambda: fault.happened_in)
         workers = run.workers()
         assert listening([pid for pid in processes_of(str(out)) if pid not in workers.values()]) == set()

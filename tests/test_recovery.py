@@ -75,7 +75,7 @@ def kill_in(place: str, rank: int, tmp_path: Path, calm: Path) -> Recovery:
     out = tmp_path / "run"
     fault = Fault(rank, place, EPOCHS[place], tmp_path / "fault")
     event = f"SIGKILL of rank {rank}: {place}"
-    placed = ("--placement", "3,2,2")  # a hidden layer for each, so that each has every step
+    placed = ("--set", "placement=3,2,2")  # a hidden layer for each, so that each has every step
     found = recover(event, pdadmm(*WORKERS, *placed, "--out", str(out)), out, fault, calm)
     assert found.bits_equal
     return found

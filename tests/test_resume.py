@@ -14,7 +14,7 @@ import torch
 
 from commands import TINY, assert_refused, rows_of
 from pdadmm.checkpoint.folder import Folder
-from pdadmm.config import Config
+from pdadmm.config import Config, typed
 from pdadmm.data import Dataset, Part
 from pdadmm.errors import UserError
 from pdadmm.run import read_config as saved_config
@@ -138,8 +138,8 @@ def test_a_run_may_die_and_go_on_again_and_again(tmp_path: Path) -> None:
 
 MESH_EPOCHS = 12
 BEFORE_GROWTH, AFTER_GROWTH = 4, 6
-MESH_OPTIONS = ("--hidden", "30,30,22,22,22,14", "--grow", "0:3,5:all", "--ridge-epochs", str(MESH_EPOCHS))
-SAVES = ("--checkpoint-every", "4", "--checkpoint-minutes", "0", "--stationarity-every", "2")
+MESH_OPTIONS = ("--hidden", "30,30,22,22,22,14", "--grow", "0:3,5:all", "--set", f"ridge_epochs={MESH_EPOCHS}")
+SAVES = ("--checkpoint-every", "4", "--set", "checkpoint_minutes=0", "--set", "stationarity_every=2")
 
 Mesh = tuple[int, int]
 RunOn = Callable[..., Path]
@@ -195,7 +195,7 @@ def test_a_run_goes_on_with_the_same_bits_on_other_workers(
 ) -> None:
     """Before growth some workers have no layer yet; the rows until epoch 6 are there and are not written twice."""
     run = cut_back(run_on(before, epochs=6), tmp_path / "run", epoch)
-    more = ["--epochs", str(MESH_EPOCHS)] + (["--placement", "1,1,5"] if after == (3, 1) else [])
+    more = ["--epochs", str(MESH_EPOCHS)] + (["--set", "placement=1,1,5"] if after == (3, 1) else [])
     assert resume(run, *more, workers=after[0], shards=after[1]).json()["resumed_from"] == epoch
     assert_same_run(run, run_on((1, 1)))
 
@@ -215,7 +215,7 @@ def test_shards_with_another_order_of_sums_may_be_allowed(run_on: RunOn, tmp_pat
     found = resume(run, "--allow-changes", shards=3)
     assert found.json()["resumed_from"] == 8
     assert "shards was 1 and is now 3" in found.err
-    assert resume(twin, "--allow-changes", "--l2", "1e-30").code == 0
+    assert resume(twin, "--allow-changes", "--set", "l2=1e-30").code == 0
     rows, expected = rows_of(run), rows_of(twin)
     assert all(row["certified"] for row in rows)
     assert rows[-1]["objective"] == pytest.approx(expected[-1]["objective"], rel=1e-3)
@@ -233,10 +233,10 @@ def test_allowed_changes_have_the_same_bits_on_any_number_of_workers(run_on: Run
 
 def test_rounded_messages_are_refused_on_other_workers(run_on: RunOn) -> None:
     """What is rounded depends on where the layers are; so it does if there is only one worker before."""
-    run = run_on((1, 1), "--messages", "bfloat16", epochs=6)
+    run = run_on((1, 1), "--set", "messages=bfloat16", epochs=6)
     before = content_of(run)
     for name, now in [("workers", "2"), ("shards", "2"), ("placement", "7")]:
-        found = pdadmm("train", "--resume", run, flag(name), now)
+        found = pdadmm("train", "--resume", run, *typed(name, now))
         assert_refused(
             found, f"{name} was {'not set' if name == 'placement' else 1} and is now {now}", "--allow-changes"
         )
@@ -247,7 +247,7 @@ def test_rounded_messages_are_refused_on_other_workers(run_on: RunOn) -> None:
 @pytest.mark.parametrize(("mesh", "solver"), [((2, 1), "exact"), ((3, 1), "linearized"), ((2, 2), "backtracking")])
 def test_rounded_messages_go_on_as_they_were_sent(mesh: Mesh, solver: str, run_on: RunOn, tmp_path: Path) -> None:
     """The last message is saved as it was rounded."""
-    reference = run_on(mesh, "--messages", "bfloat16", "--solver", solver, "--nu", "0.1")
+    reference = run_on(mesh, "--set", "messages=bfloat16", "--solver", solver, "--nu", "0.1")
     run = cut_back(reference, tmp_path / "run", 8)
     assert resume(run, workers=mesh[0], shards=mesh[1]).json()["resumed_from"] == 8
     assert_same_run(run, reference)
@@ -255,7 +255,7 @@ def test_rounded_messages_go_on_as_they_were_sent(mesh: Mesh, solver: str, run_o
 
 # --- options on the command line
 
-EVERY = ("--checkpoint-every", "2", "--checkpoint-minutes", "0", "--stationarity-every", "1")
+EVERY = ("--checkpoint-every", "2", "--set", "checkpoint_minutes=0", "--set", "stationarity_every=1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +271,19 @@ class Ground:
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     path = tmp_path_factory.mktemp("options")
     data = write_samples(path / "samples.npz")
-    options = ("train", *TINY, "--hidden", "3x6", "--grow", "0:2,3:all", "--data", data, *EVERY, "--ridge-epochs", "6")
+    options = (
+        "train",
+        *TINY,
+        "--hidden",
+        "3x6",
+        "--grow",
+        "0:2,3:all",
+        "--data",
+        data,
+        *EVERY,
+        "--set",
+        "ridge_epochs=6",
+    )
     for name, epochs in [("run", "6"), ("longer", "8")]:
         assert pdadmm(*options, "--epochs", epochs, "--out", path / name).code == 0
     return Ground(data, path / "run", path / "longer")
@@ -341,10 +353,6 @@ FREE = {
 }
 
 
-def flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def test_every_option_is_tried() -> None:
     """A new option must say what a resumed run may do with it, and be tried here."""
     tried = {"kept": {*KEPT, *OF_RIVALS}, "fixed": {*FIXED}, "free": {*FREE}, "hand-over": {"method"}}
@@ -360,7 +368,7 @@ def test_an_option_that_changes_what_is_computed_is_refused_with_both_values(nam
     old = saved_config(run).to_mapping().get(name)
     shown = "not set" if old is None else old
     expected = f"{name} was {shown} and is now {now}"
-    change = ("train", "--resume", run, flag(name), now)
+    change = ("train", "--resume", run, *typed(name, now))
     assert_refused(pdadmm(*change), expected)
     if name in FIXED:
         assert_refused(pdadmm(*change, "--allow-changes"), expected, "start a new run")
@@ -373,7 +381,7 @@ NOT_HERE = ("target", "weight", "batches")  # the first two are for tables, the 
 
 @pytest.mark.parametrize("name", sorted(set(KEPT) - set(NOT_HERE)))
 def test_an_allowed_change_is_noted_and_begins_a_new_certificate(name: str, run: Path, ground: Ground) -> None:
-    found = resume(run, flag(name), KEPT[name], "--allow-changes", "--epochs", "8")
+    found = resume(run, *typed(name, KEPT[name]), "--allow-changes", "--epochs", "8")
     if name in DATA_CHANGES:
         assert found.code == 2
         assert DATA_CHANGES[name] in found.err
@@ -395,7 +403,7 @@ def test_a_free_option_leaves_the_trajectory_as_it_was(
     monkeypatch.chdir(run.parent)
     shutil.copy(ground.data, "copy.npz")
     shutil.copy(ground.run / "model.safetensors", ".")
-    found = resume(cut_back(run, run.with_name("cut"), 4), "--epochs", "8", flag(name), FREE[name])
+    found = resume(cut_back(run, run.with_name("cut"), 4), "--epochs", "8", *typed(name, FREE[name]))
     assert found.json()["resumed_from"] == 4
     assert "a new certificate begins" not in found.err
     assert timeless_rows(run.with_name("cut"))[-1] == timeless_rows(ground.longer)[-1]
@@ -529,7 +537,7 @@ def test_a_finished_run_prints_its_summary_and_stays_as_it_is(run: Path) -> None
 
 
 def test_a_converged_run_stays_as_it_is(ground: Ground, tmp_path: Path) -> None:
-    options = ("train", *TINY, "--data", ground.data, *EVERY, "--epochs", "60", "--tolerance", "0.3", "--quiet")
+    options = ("train", *TINY, "--data", ground.data, *EVERY, "--epochs", "60", "--set", "tolerance=0.3", "--quiet")
     result = pdadmm(*options, "--json", "--out", tmp_path / "run").json()
     assert result["status"] == "converged"
     before = content_of(tmp_path / "run")

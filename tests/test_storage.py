@@ -95,7 +95,7 @@ def test_what_the_disk_cannot_hold_is_refused_before_any_work(tmp_path: Path) ->
     )
     assert found.code == 2
     assert "storage disk needs" in found.err
-    assert "--storage-dir" in found.err
+    assert "storage_dir=" in found.err
     assert list(tmp_path.iterdir()) == [file]
 
 

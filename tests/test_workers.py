@@ -108,11 +108,11 @@ def test_messages_of_lower_precision(tmp_path: Path) -> None:
 
     Per boundary and iteration p goes to the left and m to the right, each once: 2 N n items, and the reports.
     """
-    options = ["--workers", "2", "--grow", "off", "--placement", "3,4", "--hidden", "30,30,40,30,30,14"]
+    options = ["--workers", "2", "--grow", "off", "--set", "placement=3,4", "--hidden", "30,30,40,30,30,14"]
     exact = json.loads(train(tmp_path / "exact", *options).stdout)
     assert [worker["bytes_sent"] for worker in exact["workers"]] == [1437 * 40 * 4 * 25] * 2
     assert [worker["layers"] for worker in exact["workers"]] == [[1, 2, 3], [4, 5, 6, 7]]
-    rounded = json.loads(train(tmp_path / "rounded", *options, "--messages", "bfloat16").stdout)
+    rounded = json.loads(train(tmp_path / "rounded", *options, "--set", "messages=bfloat16").stdout)
     assert rounded["workers"][0]["bytes_sent"] == 1437 * 40 * 2 * 25
     assert rounded["objective"] == pytest.approx(exact["objective"], rel=0.02)
     assert rounded["objective"] != exact["objective"]
@@ -123,7 +123,7 @@ def test_mistakes_are_found_before_any_process_starts(tmp_path: Path, monkeypatc
     for options, found in (
         (["--workers", "8"], "layers, which are 7; got 8"),
         (["--shards", "2000"], "got 2000"),
-        (["--workers", "2", "--placement", "3,3"], "placement"),
+        (["--workers", "2", "--set", "placement=3,3"], "placement"),
     ):
         out = tmp_path / "run"
         assert_refused(run_command("train", "--hidden", UNEVEN, "--quiet", "--out", out, *options), found)
@@ -167,7 +167,8 @@ def free_port() -> int:
 
 
 @pytest.mark.parametrize(
-    ("difference", "named"), [(["--nu", "0.5"], "configuration"), (["--split-seed", "3", "--test-fraction", "0.3"], "")]
+    ("difference", "named"),
+    [(["--nu", "0.5"], "configuration"), (["--set", "split_seed=3", "--test-fraction", "0.3"], "")],
 )
 def test_programs_that_differ_end_on_all_ranks(difference: list[str], named: str, tmp_path: Path) -> None:
     same = ["--workers", "3", "--timeout", "20"]
@@ -209,7 +210,9 @@ def test_another_version_on_one_rank_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_report_names_the_worker_that_computed_longest(tmp_path: Path) -> None:
     """The line follows from the times in the table, whatever those are on a busy machine."""
-    out = train(tmp_path / "run", "--workers", "3", "--placement", "1,5,1", "--grow", "off", json_output=False).stdout
+    out = train(
+        tmp_path / "run", "--workers", "3", "--set", "placement=1,5,1", "--grow", "off", json_output=False
+    ).stdout
     workers = json.loads((tmp_path / "run" / "summary.json").read_text())["workers"]
     slowest = max(workers, key=lambda worker: worker["compute_seconds"])
     first, last = slowest["layers"][0], slowest["layers"][-1]

@@ -24,7 +24,7 @@ import numpy as np
 from pdadmm.machine import format_bytes
 
 SAMPLES, FEATURES, CLASSES, HIDDEN = 36_000, 196, 10, "10x500"
-SETUPS = {"none": ["--checkpoint-minutes", "0"], "one a minute": ["--checkpoint-minutes", "1"]}
+SETUPS = {"none": ["--set", "checkpoint_minutes=0"], "one a minute": ["--set", "checkpoint_minutes=1"]}
 
 
 def run(data: Path, folder: Path, epochs: int, workers: int, options: list[str]) -> tuple[list[float], dict[str, Any]]:
@@ -33,7 +33,7 @@ def run(data: Path, folder: Path, epochs: int, workers: int, options: list[str])
         out = Path(place) / "run"
         command = [sys.executable, "-m", "pdadmm", "train", "--data", str(data), "--test-fraction", "0", "--quiet"]
         command += ["--json", "--hidden", HIDDEN, "--grow", "off", "--epochs", str(epochs), "--workers", str(workers)]
-        command += ["--evaluate-every", "100000", "--stationarity-every", "0", "--out", str(out)]
+        command += ["--set", "evaluate_every=100000", "--set", "stationarity_every=0", "--out", str(out)]
         process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
         stamps = _stamps(process, out / "history.jsonl", epochs)
         output, _ = process.communicate(timeout=600)

@@ -41,7 +41,7 @@ def status(process: int, key: str) -> int:
 def run(storage: str, data: Path, folder: Path, hidden: str, epochs: int) -> dict[str, Any]:
     out = folder / storage
     network = ["--data", str(data), "--hidden", hidden, "--grow", "off", "--storage", storage, "--test-fraction", "0"]
-    shorter = ["--evaluate-every", str(epochs), "--stationarity-every", "0", "--checkpoint-minutes", "0"]
+    shorter = ["--set", f"evaluate_every={epochs}", "--set", "stationarity_every=0", "--set", "checkpoint_minutes=0"]
     command = [sys.executable, "-m", "pdadmm", "train", *network, *shorter, "--epochs", str(epochs), "--out", str(out)]
     process = subprocess.Popen([*command, "--quiet"], stdout=subprocess.DEVNULL)
     peak = {"resident": 0, "anonymous": 0}

@@ -25,7 +25,7 @@ TOLERANCE = 0.10
 EVERY_SECONDS = 0.005
 COUNTED = {"memory": "VmRSS", "disk": "RssAnon"}
 CASES = [(solver, 1) for solver in ("exact", "linearized", "backtracking")] + [("exact", 2)]
-SAVING = {"no": ("--checkpoint-minutes", "0"), "yes": ("--checkpoint-minutes", "0", "--checkpoint-every", "1")}
+SAVING = {"no": ("--set", "checkpoint_minutes=0"), "yes": ("--set", "checkpoint_minutes=0", "--checkpoint-every", "1")}
 
 
 def processes(pid: int) -> list[int]:

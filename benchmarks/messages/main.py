@@ -1,75 +1,73 @@
-"""What do messages of lower precision save, and what do they cost?
+"""What do messages of half the size gain on a slow link, and what do they cost in accuracy?
 
-A network whose messages are large against its work: 100,000 samples, 6 hidden layers of 64, two workers of one thread
-each. The set-ups take turns; the table has medians over all epochs but each run's first.
+Two hosts, which are network namespaces of this machine, joined by a link of limited speed; one worker of one thread on
+each. The precisions take turns; the table has medians over the epochs of all rounds but each run's first. Needs root
+and iproute2.
+
+    python -m benchmarks.messages.main --rounds 2
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
+from benchmarks.hosts import limit, run_on_both, two_hosts, unlimit, why_not
 
-from pdadmm.machine import format_bytes
-
-SAMPLES, FEATURES, CLASSES, HIDDEN, EPOCHS = 100_000, 64, 10, "6x64", 6
-SETUPS = {
-    "exact": ["--messages", "exact"],
-    "bfloat16": ["--messages", "bfloat16"],
-    "int8": ["--messages", "int8"],
-}
+PRECISIONS = ("exact", "bfloat16")
+LINKS = (1000, 100)  # megabits a second
+NETWORKS = ("5x100", "3x500")
 
 
-def run(data: Path, options: list[str]) -> tuple[list[float], float, float, float]:
-    """Seconds of epochs; seconds an epoch of waiting and sending of the worker that waits less; bytes; objective."""
+def run(names: tuple[str, str], data: str, hidden: str, precision: str, epochs: int) -> tuple[list[float], float]:
+    """Seconds of the epochs after the first, and the test accuracy at the last."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, "-m", "pdadmm", "train", "--data", str(data), "--test-fraction", "0", "--quiet"]
-        command += ["--json", "--hidden", HIDDEN, "--grow", "off", "--epochs", str(EPOCHS), "--workers", "2"]
-        command += ["--threads", "1", "--evaluate-every", str(EPOCHS), "--stationarity-every", "0", "--out", str(out)]
-        found = subprocess.run([*command, *options], check=True, capture_output=True, text=True, timeout=600)
+        command = ["train", "--data", data, "--hidden", hidden, "--grow", "off", "--epochs", str(epochs), "--quiet"]
+        command += [
+            "--workers",
+            "2",
+            "--threads",
+            "1",
+            "--set",
+            f"evaluate_every={epochs}",
+            "--set",
+            "stationarity_every=0",
+        ]
+        run_on_both(names, [*command, "--set", f"messages={precision}", "--out", str(out)], timeout=900)
         rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    result = json.loads(found.stdout)
-    workers = result["workers"]
-    exposed = min(worker["wait_seconds"] + worker["send_seconds"] for worker in workers) / EPOCHS
-    return [row["seconds"] for row in rows[1:]], exposed, workers[0]["bytes_sent"] / EPOCHS, result["objective"]
+    return [row["seconds"] for row in rows[1:]], rows[-1]["test_accuracy"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
-    rng = np.random.default_rng(0)
-    seconds: dict[str, list[float]] = {name: [] for name in SETUPS}
-    exposed: dict[str, list[float]] = {name: [] for name in SETUPS}
-    rest: dict[str, tuple[float, float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "random.npz"
-        X = rng.standard_normal((SAMPLES, FEATURES), dtype=np.float32)
-        np.savez(data, X=X, y=rng.integers(CLASSES, size=SAMPLES))
-        for _ in range(rounds):
-            for name, options in SETUPS.items():
-                found, waited, sent, objective = run(data, options)
-                seconds[name] += found
-                exposed[name].append(waited)
-                rest[name] = (sent, objective)
-    print(f"## messages, {SAMPLES} x {FEATURES}, hidden {HIDDEN}, 2 workers x 1 thread\n")
-    print("| messages | s an epoch | to exact | wait + send, s an epoch | sent an epoch | objective |")
-    print("|---|---|---|---|---|---|")
-    base = statistics.median(seconds["exact"])
-    for name in SETUPS:
-        median = statistics.median(seconds[name])
-        sent, objective = rest[name]
-        waited = statistics.median(exposed[name])
-        print(
-            f"| {name} | {median:.3f} | {median / base:.3f} | {waited:.3f} | {format_bytes(sent)} | {objective:.6g} |"
-        )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--data", default="mnist")
+    given = parser.parse_args()
+    if reason := why_not():
+        raise SystemExit(reason)
+    seconds: dict[tuple[str, int, str], list[float]] = {}
+    accuracy: dict[tuple[str, int, str], float] = {}
+    with two_hosts() as names:
+        for _, hidden, megabits in itertools.product(range(given.rounds), NETWORKS, LINKS):
+            limit(names, megabits)
+            for precision in PRECISIONS:
+                found, score = run(names, given.data, hidden, precision, given.epochs)
+                seconds.setdefault((hidden, megabits, precision), []).extend(found)
+                accuracy[hidden, megabits, precision] = score
+            unlimit(names)
+    print(f"## messages, {given.data}, 2 hosts of one thread, {given.epochs} epochs\n")
+    print("| hidden | link, Mbit/s | messages | s an epoch | to exact | test accuracy |\n|---|---|---|---|---|---|")
+    for (hidden, megabits, precision), found in seconds.items():
+        base = statistics.median(seconds[hidden, megabits, "exact"])
+        median = statistics.median(found)
+        score = accuracy[hidden, megabits, precision]
+        print(f"| {hidden} | {megabits} | {precision} | {median:.3f} | {median / base:.3f} | {score:.4f} |")
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ class Case:
         """Of `pdadmm`."""
         run = ["train", "--data", str(data), "--test-fraction", "0", "--quiet", "--out", str(out), "--grow", "off"]
         run += ["--hidden", self.hidden, "--solver", solver, "--epochs", str(EPOCHS), "--threads", "1"]
-        run += ["--workers", str(self.workers), "--evaluate-every", "1000", "--stationarity-every", "0"]
-        return [*run, "--checkpoint-minutes", "0"]
+        run += ["--workers", str(self.workers), "--set", "evaluate_every=1000", "--set", "stationarity_every=0"]
+        return [*run, "--set", "checkpoint_minutes=0"]
 
 
 class Bench:

@@ -51,7 +51,7 @@ def epoch_seconds(data: Path, setup: tuple[int, int, int], epochs: int, solver: 
         ]
         command += ["--hidden", f"{DEPTH}x{WIDTH}", "--solver", solver, "--grow", "off", "--epochs", str(epochs)]
         command += ["--workers", str(workers), "--shards", str(shards), "--threads", str(threads), "--out", str(out)]
-        command += ["--evaluate-every", str(epochs), "--stationarity-every", "0"]
+        command += ["--set", f"evaluate_every={epochs}", "--set", "stationarity_every=0"]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         found = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=1800)
         rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]

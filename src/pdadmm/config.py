@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import operator
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,16 +25,6 @@ SOLVERS = ("exact", "linearized", "backtracking")
 LEARNING_RATES = {"gd": 0.01, "adadelta": 1.0, "adagrad": 0.1, "adam": 0.001}
 """The gradient methods, with the learning rates of the paper's section V."""
 METHODS = ("pdadmm", *LEARNING_RATES, "dladmm")
-OPTIONS_OF: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("solver", "step_size", "damping"), ("pdadmm",)),
-    **dict.fromkeys(("ridge", "ridge_final", "ridge_epochs", "ridge_samples"), ("pdadmm",)),
-    **dict.fromkeys(("nu_output", "z_prox", "p_relax", "w_relax", "z_relax", "init_output", "fit_output"), ("pdadmm",)),
-    **dict.fromkeys(("batches", "grow", "grow_output", "workers", "shards", "placement", "messages"), ("pdadmm",)),
-    **dict.fromkeys(("tolerance", "storage", "storage_dir"), ("pdadmm",)),
-    **dict.fromkeys(("nu", "rho", "output_solver", "output_tolerance", "output_steps"), ("pdadmm", "dladmm")),
-    **dict.fromkeys(("learning_rate", "batch_size"), tuple(LEARNING_RATES)),
-}
-"""The options that only these methods have; all others are everyone's."""
 RETIRED: dict[str, tuple[Any, str]] = {
     "products": ("standard", "other arithmetic for the large products spoiled the training or changed little"),
     "compile": ("off", "compiled kernels saved 5 % of an epoch"),
@@ -42,18 +34,45 @@ RETIRED: dict[str, tuple[Any, str]] = {
 RETIRED_VALUES = {("messages", "int8"): "bfloat16 gains as much on a slow link and is nearer to exact"}
 """Values of earlier versions, and why they are gone."""
 MANY_SAMPLES = 25_000  # from here on the ridge of exact has less to guard against; docs/tuning.md has the figures
-LARGEST_WEIGHT = 3e38
+LARGEST_WEIGHT = 3e38  # of a float32
+LARGEST_COUNT = 10**12
+LARGEST_SEED = 2**63 - 1
 MOST_THREADS = 1024  # a pool of many more brings the process down
 
+FIRST, MORE, NONE = "first", "more", "none"
+"""Where an option has a flag: on the first screen of help, behind `--help-all`, or nowhere (`--set` reaches it)."""
+_ADMM, _BOTH_ADMM, _GRADIENT = ("pdadmm",), ("pdadmm", "dladmm"), tuple(LEARNING_RATES)
 
-def _option(default: Any, group: str, help: str, choices: tuple[str, ...] = (), on_resume: str = "kept") -> Any:
-    """A field that carries its own help, and what a resumed run may do with it.
 
-    `free`: change it, the trajectory stays the same. `kept`: it shapes the trajectory, so a change must be allowed.
-    `fixed`: what is saved would not fit. `hand-over`: if it is allowed, another method goes on with the weights alone.
+def _option(
+    group: str,
+    default: Any,
+    help: str,
+    *,
+    flag: str = NONE,
+    choices: tuple[str, ...] = (),
+    methods: tuple[str, ...] = METHODS,
+    on_resume: str = "kept",
+    **bounds: float,
+) -> Any:
+    """A field that carries its own help, bounds and flag, and what a resumed run may do with it.
+
+    `methods`: the methods that have it. `bounds`: `above`, `at_least`, `below`, `at_most`.
+    `on_resume`, `free`: change it, the trajectory stays the same. `kept`: it shapes the trajectory, so a change must
+    be allowed. `fixed`: what is saved would not fit. `hand-over`: if it is allowed, another method goes on with the
+    weights alone.
     """
-    metadata = {"group": group, "help": help, "choices": choices, "on_resume": on_resume}
-    return dataclasses.field(default=default, metadata=metadata)
+    about = {"group": group, "help": help, "flag": flag, "choices": choices, "methods": methods}
+    return dataclasses.field(default=default, metadata=about | {"on_resume": on_resume, "bounds": bounds})
+
+
+_data, _network, _training, _method, _machine, _run = (
+    partial(_option, group) for group in ("data", "network", "training", "method", "machine", "run")
+)
+_COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
+_EVERY: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_COUNT}  # 0 is never
+_SEED: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_SEED}
+_WEIGHT: dict[str, Any] = {"above": 0, "at_most": LARGEST_WEIGHT}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,170 +80,265 @@ class Config:
     """The options of one training run."""
 
     # Files may move; that the data is the same is found out by its fingerprint.
-    data: str = _option("digits", "data", "a data set's name, or a .npz, .csv or .parquet file", on_resume="free")
-    target: str | None = _option(None, "data", "target column of a .csv or .parquet file (default: the last)")
-    weight: str | None = _option(None, "data", "column with sample weights")
-    test_fraction: float = _option(0.2, "data", "share held out where the data has no test part; 0 for none")
-    split_seed: int = _option(0, "data", "seed of that split")
-    scaling: str | None = _option(
+    data: str = _data("digits", "a data set's name, or a .npz, .csv or .parquet file", flag=FIRST, on_resume="free")
+    target: str | None = _data(None, "the column of a table to predict (default: the last)", flag=FIRST)
+    weight: str | None = _data(None, "a column with the weight of each sample", flag=MORE)
+    test_fraction: float = _data(
+        0.2,
+        "share of the samples held out for testing, unless the data brings a test part; 0 for none",
+        flag=FIRST,
+        at_least=0,
+        below=1,
+    )
+    split_seed: int = _data(0, "seed by which the samples held out are chosen", at_least=0, at_most=2**32 - 1)
+    scaling: str | None = _data(
         None,
-        "data",
-        "features: mean 0 and spread 1 each (standard), or with one spread for all as images need (global), or to "
-        "[0, 1] (minmax); default standard for files, global for named data sets",
-        ("standard", "global", "minmax", "none"),
+        "how features are scaled: each to mean 0 and spread 1 (standard), all with one spread as images need (global), "
+        "or to [0, 1] (minmax); default standard for files, global for named data sets",
+        flag=FIRST,
+        choices=("standard", "global", "minmax", "none"),
     )
-    class_weight: str = _option("none", "data", "weight classes by 1/frequency", ("none", "balanced"))
-
-    hidden: tuple[int, ...] = _option((100,) * 9, "network", "hidden widths: 9x100 or 800,400,200", on_resume="fixed")
-    activation: str = _option("relu", "network", "activation of the hidden layers, or of each: tanh,2xrelu")
-    loss: str = _option(
-        "cross_entropy", "network", "risk of the output; squared and huber make y real-valued", on_resume="fixed"
+    class_weight: str = _data(
+        "none", "let rare classes count as much as frequent ones (balanced)", flag=MORE, choices=("none", "balanced")
     )
-    huber_delta: float = _option(1.0, "network", "where the Huber loss turns linear, in units of y's spread")
 
-    method: str = _option(
+    hidden: tuple[int, ...] = _network(
+        (100,) * 9, "widths of the hidden layers: 9x100, or 800,400,200", flag=FIRST, on_resume="fixed"
+    )
+    activation: str = _network("relu", "activation of the hidden layers, or of each in turn: tanh,2xrelu", flag=FIRST)
+    loss: str = _network(
+        "cross_entropy", "what is minimised; squared and huber predict numbers", flag=FIRST, on_resume="fixed"
+    )
+    huber_delta: float = _network(
+        1.0, "error, in units of the target's spread, from which the Huber loss grows linearly", above=0
+    )
+
+    method: str = _training(
         "pdadmm",
-        "method",
-        "what trains the network: the paper's method or one of its rivals; the options below that a rival does not "
-        "have are refused with it",
-        METHODS,
+        "what trains the network: the paper's method, or one of those it is compared with",
+        flag=FIRST,
+        choices=METHODS,
         on_resume="hand-over",
     )
-    learning_rate: float | None = _option(
-        None, "method", "of gd, adadelta, adagrad and adam (default: the published 0.01, 1, 0.1 and 0.001)"
+    epochs: int = _training(100, "passes over the training samples", flag=FIRST, on_resume="free", **_COUNT)
+    seed: int = _training(0, "seed of the first weights", flag=FIRST, **_SEED)
+    init_from: str | None = _training(
+        None, "begin with the weights of this run or model, deepened where --hidden asks", flag=MORE, on_resume="free"
     )
-    batch_size: int | None = _option(
-        None, "method", "of the same: samples of a step, shuffled each epoch (default: all, as published)"
-    )
-    solver: str = _option("exact", "method", "how p and W are updated", SOLVERS, on_resume="fixed")
-    step_size: str = _option(
-        "each", "method", "linearized: one step size per sample and neuron, or one per layer", ("each", "one")
-    )
-    nu: float | None = _option(None, "method", "weight of the relaxed layer equations (default: 0.01; dladmm: 1e-6)")
-    rho: float | None = _option(
-        None, "method", "weight of the constraint p = q (default: 0.3 nu with exact, else nu; dladmm: 1e-6)"
-    )
-    nu_output: float | None = _option(
-        None, "method", "nu of the output layer's equation (default: 10 nu with exact, else nu)"
-    )
-    z_prox: float | None = _option(
-        None, "method", "weight of |z - z_old|² (default: 0.01 with exact, else the paper's 1)"
-    )
-    p_relax: float | None = _option(
-        None, "method", "exact: how far p steps, 1 being its minimiser, below 2 (default: 1.3)"
-    )
-    w_relax: float | None = _option(
-        None, "method", "exact: how far W steps, 1 being its minimiser, below 2 (default: 1.8)"
-    )
-    z_relax: float | None = _option(
+    grow: str | None = _training(
         None,
-        "method",
-        "how far z of a hidden layer steps on its linear piece, from 1, its minimiser, to below 2 (default: 1.5 with "
-        "exact, else 1)",
-    )
-    damping: float = _option(0.03, "method", "exact: proximal damping of W, relative to its Gram matrix")
-    ridge: float | None = _option(
-        None, "method", "ridge on W at the start, in the same unit (default: 0.1 with exact, else 0)"
-    )
-    ridge_final: float | None = _option(
-        None,
-        "method",
-        "ridge at the end; it falls geometrically (default: 25 by the number of samples, with fewer than 196 features "
-        "less in proportion, at most 0.005)",
-    )
-    ridge_epochs: int | None = _option(
-        None, "method", "epochs over which the ridge falls (default: three fifths of all)"
-    )
-    ridge_samples: int | None = _option(
-        None,
-        "method",
-        "with more samples than this the ridge falls faster in proportion, up to five times as fast (default: 25000, "
-        "and never where ridge_epochs is given)",
-    )
-    l2: float = _option(0.0, "method", "plain L2 weight on W, for every solver")
-    init: str = _option("he", "method", "initial W: N(0, 2/fan-in), or N(0, 0.1²) as the paper", ("he", "paper"))
-    init_output: str | None = _option(
-        None,
-        "method",
-        "exact: the output layer's first W and b: drawn as the others, or fitted to the labels (the default)",
-        ("random", "regression"),
-    )
-    fit_output: str | None = _option(
-        None,
-        "method",
-        "the output layer that is evaluated and saved: fitted to what the hidden layers give out (on, the default with "
-        "exact), or as the iteration leaves it",
-        ("on", "off"),
-    )
-    init_from: str | None = _option(
-        None, "method", "start from this run or model, deepened where --hidden asks", on_resume="free"
-    )
-    output_solver: str = _option("newton", "method", "how z of the output is found", ("newton", "fista"))
-    output_tolerance: float = _option(1e-4, "method", "relative residual at which that solver stops")
-    output_steps: int = _option(50, "method", "largest number of steps of that solver")
-
-    batches: int = _option(
-        1, "method", "exact: groups of samples visited one after the other in an epoch, with a W-step after each"
-    )
-
-    grow: str | None = _option(
-        None,
-        "growth",
-        "depth by epoch: 1+1@2 (one layer, one more every 2 epochs), 0:2,5:all (two, all from epoch 5 on), off, or "
-        "auto (two for half of the run, then all; the default with exact)",
+        "begin with few layers and add the others later: 1+1@2 (one, then one more every 2 epochs), 0:2,5:all (two, "
+        "all from epoch 5 on), off, or auto (two for half of the run; the default with exact)",
+        flag=MORE,
+        methods=_ADMM,
         on_resume="fixed",
     )
-    grow_output: str = _option(
+    tolerance: float = _training(
+        0.0,
+        "stop once the residual and the change of an epoch are this small, relative to the iterates; 0 never",
+        methods=_ADMM,
+        on_resume="free",
+        at_least=0,
+    )
+
+    solver: str = _method(
+        "exact",
+        "how p and W are updated: to the minimum (exact), or by the paper's gradient steps",
+        flag=FIRST,
+        choices=SOLVERS,
+        methods=_ADMM,
+        on_resume="fixed",
+    )
+    learning_rate: float | None = _method(
+        None,
+        "of gd, adadelta, adagrad and adam (default: the published 0.01, 1, 0.1 and 0.001)",
+        flag=MORE,
+        methods=_GRADIENT,
+        above=0,
+    )
+    batch_size: int | None = _method(
+        None,
+        "of the same: samples of a step, shuffled each epoch (default: all, as published)",
+        flag=MORE,
+        methods=_GRADIENT,
+        **_COUNT,
+    )
+    step_size: str = _method(
+        "each",
+        "of linearized: one step size per sample and neuron, or one per layer",
+        choices=("each", "one"),
+        methods=_ADMM,
+    )
+    nu: float | None = _method(
+        None,
+        "how strictly each layer's equation z = Wp + b is enforced (default: 0.01; dladmm: 1e-6)",
+        flag=MORE,
+        methods=_BOTH_ADMM,
+        **_WEIGHT,
+    )
+    rho: float | None = _method(
+        None,
+        "how strictly a layer's input equals the output of the layer before, p = q (default: 0.3 nu with exact, else "
+        "nu; dladmm: 1e-6)",
+        flag=MORE,
+        methods=_BOTH_ADMM,
+        **_WEIGHT,
+    )
+    nu_output: float | None = _method(
+        None, "nu of the output layer (default: 10 nu with exact, else nu)", methods=_ADMM, **_WEIGHT
+    )
+    z_prox: float | None = _method(
+        None,
+        "weight of |z - z_old|², which keeps z near its last value (default: 0.01 with exact, else the paper's 1)",
+        methods=_ADMM,
+        at_least=0,
+    )
+    p_relax: float | None = _method(
+        None,
+        "of exact: how far p steps, where 1 is its minimiser (default: 1.3)",
+        methods=_ADMM,
+        above=0,
+        below=2,
+    )
+    w_relax: float | None = _method(
+        None,
+        "of exact: how far W steps, where 1 is its minimiser (default: 1.8)",
+        methods=_ADMM,
+        above=0,
+        below=2,
+    )
+    z_relax: float | None = _method(
+        None,
+        "how far z of a hidden layer steps where the activation is linear; 1 is its minimiser (default: 1.5 with "
+        "exact, else 1)",
+        methods=_ADMM,
+        at_least=1,
+        below=2,
+    )
+    damping: float = _method(
+        0.03,
+        "of exact: weight that keeps W near its last value, relative to its Gram matrix",
+        methods=_ADMM,
+        at_least=0,
+    )
+    ridge: float | None = _method(
+        None,
+        "weight of |W|² at the start, in the unit of damping (default: 0.1 with exact, else 0)",
+        methods=_ADMM,
+        at_least=0,
+    )
+    ridge_final: float | None = _method(
+        None,
+        "the same at the end; it falls geometrically (default: 25 by the number of samples, with fewer than 196 "
+        "features less in proportion, at most 0.005)",
+        methods=_ADMM,
+        at_least=0,
+    )
+    ridge_epochs: int | None = _method(
+        None, "epochs over which the ridge falls (default: three fifths of all)", methods=_ADMM, **_COUNT
+    )
+    ridge_samples: int | None = _method(
+        None,
+        "with more samples than this the ridge falls faster in proportion, up to five times as fast (default: 25000, "
+        "and never where ridge_epochs is given)",
+        methods=_ADMM,
+        **_COUNT,
+    )
+    l2: float = _method(0.0, "weight of |W|² in the objective, for every solver", at_least=0)
+    init: str = _method(
+        "he", "first weights: drawn from N(0, 2/fan-in), or from N(0, 0.1²) as the paper does", choices=("he", "paper")
+    )
+    init_output: str | None = _method(
+        None,
+        "the output layer's first W and b: drawn as the others, or fitted to the labels (default with exact)",
+        choices=("random", "regression"),
+        methods=_ADMM,
+    )
+    fit_output: str | None = _method(
+        None,
+        "the output layer that is evaluated and saved: fitted to what the hidden layers give out (on, default with "
+        "exact), or as the iteration leaves it",
+        choices=("on", "off"),
+        methods=_ADMM,
+    )
+    output_solver: str = _method(
+        "newton", "how z of the output layer is found", choices=("newton", "fista"), methods=_BOTH_ADMM
+    )
+    output_tolerance: float = _method(1e-4, "relative residual at which that solver stops", methods=_BOTH_ADMM, above=0)
+    output_steps: int = _method(50, "largest number of steps of that solver", methods=_BOTH_ADMM, **_COUNT)
+    batches: int = _method(
+        1,
+        "of exact: groups of samples visited one after the other in an epoch, with an update of W after each",
+        methods=_ADMM,
+        **_COUNT,
+    )
+    grow_output: str = _method(
         "keep",
-        "growth",
-        "at growth keep the output layer, or start a fresh one as the authors",
-        ("keep", "fresh"),
+        "when layers are added, keep the output layer or draw a fresh one as the authors do",
+        choices=("keep", "fresh"),
+        methods=_ADMM,
     )
 
-    workers: int = _option(1, "workers", "processes that the layers are spread over", on_resume="free")
-    shards: int = _option(1, "workers", "sets of samples, each with workers of its own", on_resume="free")
-    placement: str | None = _option(
-        None, "workers", "layers of each worker, such as 5,5 (default: balanced)", on_resume="free"
+    workers: int = _machine(
+        1, "processes that the layers are spread over", flag=FIRST, methods=_ADMM, on_resume="free", **_COUNT
     )
-    messages: str = _option("exact", "workers", "precision of the arrays that workers exchange", ("exact", "bfloat16"))
-    timeout: float = _option(300.0, "workers", "seconds after which a silent process counts as lost", on_resume="free")
-    restarts: int = _option(
-        3, "workers", "how often a run starts again by itself after a worker was lost", on_resume="free"
+    shards: int = _machine(
+        1, "groups of samples, each with workers of its own", flag=MORE, methods=_ADMM, on_resume="free", **_COUNT
     )
-
-    epochs: int = _option(100, "run", "iterations over the whole training set", on_resume="free")
-    tolerance: float = _option(
-        0.0, "run", "stop once residual and change are this small, relatively; 0 never", on_resume="free"
+    threads: int | None = _machine(
+        None,
+        "threads of each process (default: OMP_NUM_THREADS, else usable cores)",
+        flag=FIRST,
+        on_resume="free",
+        at_least=1,
+        at_most=MOST_THREADS,
     )
-    seed: int = _option(0, "run", "seed of the initial weights")
-    dtype: str = _option("float32", "run", "arithmetic", ("float32", "float64"), on_resume="fixed")
-    device: str = _option("cpu", "run", "torch device", on_resume="free")
-    threads: int | None = _option(
-        None, "run", "threads (default: OMP_NUM_THREADS, else usable cores)", on_resume="free"
+    device: str = _machine("cpu", "torch device", flag=FIRST, on_resume="free")
+    dtype: str = _machine(
+        "float32", "precision of the arithmetic", flag=MORE, choices=("float32", "float64"), on_resume="fixed"
     )
-    storage: str = _option(
+    storage: str = _machine(
         "memory",
-        "run",
-        "where arrays with a row for each sample live; disk maps files, so that memory no longer bounds the samples",
-        ("memory", "disk"),
+        "where arrays with a row for each sample live; disk maps files, so that samples may outgrow the memory",
+        flag=FIRST,
+        choices=("memory", "disk"),
+        methods=_ADMM,
         on_resume="free",
     )
-    storage_dir: str | None = _option(
-        None, "run", "directory for the files of --storage disk (default: the run's own)", on_resume="free"
+    storage_dir: str | None = _machine(
+        None, "directory for those files (default: the run's own)", methods=_ADMM, on_resume="free"
     )
-    evaluate_every: int = _option(1, "run", "epochs between accuracies", on_resume="free")
-    stationarity_every: int = _option(
-        10, "run", "epochs between gradients of the Lagrangian; 0 never", on_resume="free"
+    placement: str | None = _machine(
+        None, "number of layers of each worker, such as 5,5 (default: balanced)", methods=_ADMM, on_resume="free"
     )
-    checkpoint_every: int = _option(0, "run", "epochs between checkpoints; 0 for minutes alone", on_resume="free")
-    checkpoint_minutes: float = _option(
-        5.0, "run", "minutes between checkpoints; 0 for epochs alone, and none at all if both are 0", on_resume="free"
+    messages: str = _machine(
+        "exact", "precision of the arrays that workers exchange", choices=("exact", "bfloat16"), methods=_ADMM
     )
-    tensorboard: str = _option(
+    timeout: float = _machine(
+        300.0, "seconds after which a silent process counts as lost", flag=MORE, on_resume="free", above=0
+    )
+    restarts: int = _machine(
+        3, "how often a run starts again by itself after a worker was lost", flag=MORE, on_resume="free", **_EVERY
+    )
+
+    evaluate_every: int = _run(1, "epochs between accuracies", on_resume="free", **_COUNT)
+    stationarity_every: int = _run(
+        10, "epochs between gradients of the Lagrangian; 0 never", on_resume="free", **_EVERY
+    )
+    checkpoint_every: int = _run(
+        0, "epochs between checkpoints; 0: by the clock alone", flag=MORE, on_resume="free", **_EVERY
+    )
+    checkpoint_minutes: float = _run(
+        5.0,
+        "minutes between checkpoints; 0 for epochs alone, and none at all if both are 0",
+        on_resume="free",
+        at_least=0,
+    )
+    tensorboard: str = _run(
         "off",
-        "run",
-        "write the history as event files for TensorBoard too, into the run's tensorboard/; needs its extra",
-        ("off", "on"),
+        "write the history for TensorBoard too, into the run's tensorboard/; needs pdadmm[tensorboard]",
+        flag=MORE,
+        choices=("off", "on"),
         on_resume="free",
     )
 
@@ -232,70 +346,10 @@ class Config:
         object.__setattr__(self, "hidden", _widths(self.hidden))
         object.__setattr__(self, "activation", format_names(parse_names(self.activation, len(self.hidden))))
         for field in dataclasses.fields(self):
-            value, choices = getattr(self, field.name), field.metadata["choices"]
-            if choices and value is not None and value not in choices:
-                raise UserError(f"{field.name} must be one of {', '.join(choices)}; got {value!r}")
-            # A file's name may be any bytes; Python stands them in by lone surrogates, which no text file can hold.
-            if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise UserError(f"{field.name} must be UTF-8, as config.toml is; got {value!r}")
-        self._check_numbers()
+            if (value := getattr(self, field.name)) is not None:
+                _check_value(field, value)
         self._check_together()
         self._check_method()
-
-    def _check_method(self) -> None:
-        """Refuse options of other methods than the one that is to train."""
-        if self.method != "pdadmm" and self.workers * self.shards > 1:
-            raise UserError(
-                f"method {self.method} runs in one process; got workers {self.workers} and shards {self.shards}"
-            )
-        for field in dataclasses.fields(self):
-            methods, value = OPTIONS_OF.get(field.name, METHODS), getattr(self, field.name)
-            unset = value == field.default or (field.name, value) == ("grow", "off")
-            if self.method not in methods and not unset:
-                raise UserError(
-                    f"{field.name} is an option of method {', '.join(methods)} and does not go with {self.method}; "
-                    f"got {_shown(value)}"
-                )
-
-    def _check_numbers(self) -> None:
-        weights = ("nu", "nu_output", "rho", "p_relax", "w_relax", "z_relax")
-        positive = (*weights, "learning_rate", "huber_delta", "output_tolerance", "timeout")
-        at_least_0 = ("z_prox", "damping", "ridge", "ridge_final", "l2", "tolerance", "checkpoint_minutes")
-        counts = ("workers", "shards", "batches", "epochs", "ridge_epochs", "ridge_samples", "evaluate_every")
-        at_least_1 = (*counts, "batch_size", "output_steps", "threads")
-        for name in positive + at_least_0 + at_least_1:
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"{name} must be a finite number; got {value}")
-            if name in positive and value <= 0:
-                raise UserError(f"{name} must be positive; got {value}")
-            if name in at_least_0 and value < 0:
-                raise UserError(f"{name} must not be negative; got {value}")
-            if name in at_least_1 and value < 1:
-                raise UserError(f"{name} must be at least 1; got {value}")
-        for name in ("stationarity_every", "checkpoint_every", "restarts", "seed", "split_seed"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} must not be negative; got {getattr(self, name)}")
-        if not 0 <= self.test_fraction < 1:
-            raise UserError(f"test_fraction must be at least 0 and below 1; got {self.test_fraction}")
-        for name in ("nu", "nu_output", "rho"):
-            value = getattr(self, name)
-            if value is not None and value > LARGEST_WEIGHT:
-                raise UserError(f"{name} must be at most {LARGEST_WEIGHT:g}, as float32 has; got {value:g}")
-        if self.z_relax is not None and self.z_relax < 1:
-            raise UserError(f"z_relax must be at least 1; got {self.z_relax}")
-        for name in ("p_relax", "w_relax", "z_relax"):
-            relax = getattr(self, name)
-            if relax is not None and relax >= 2:
-                raise UserError(f"{name} must be below 2, where L_rho would no longer fall; got {relax}")
-        if self.threads is not None and self.threads > MOST_THREADS:
-            raise UserError(f"threads must be at most {MOST_THREADS}; got {self.threads}")
-        if not self.hidden:
-            raise UserError("hidden must have at least one layer; got none")
-        if any(width < 1 for width in self.hidden):
-            raise UserError(f"hidden widths must be at least 1; got {format_hidden(self.hidden)}")
 
     def _check_together(self) -> None:
         """Options that are right by themselves and not beside each other."""
@@ -309,6 +363,21 @@ class Config:
                 f"ridge_final must not be above ridge, because the ridge may only fall; "
                 f"got {self.ridge_final} above {self.ridge}"
             )
+
+    def _check_method(self) -> None:
+        """Refuse options of other methods than the one that is to train."""
+        if self.method != "pdadmm" and self.workers * self.shards > 1:
+            raise UserError(
+                f"method {self.method} runs in one process; got workers {self.workers} and shards {self.shards}"
+            )
+        for field in dataclasses.fields(self):
+            methods, value = field.metadata["methods"], getattr(self, field.name)
+            unset = value == field.default or (field.name, value) == ("grow", "off")
+            if self.method not in methods and not unset:
+                raise UserError(
+                    f"{field.name} is an option of method {', '.join(methods)} and does not go with {self.method}; "
+                    f"got {_shown(value)}"
+                )
 
     def resolved(self) -> Config:
         """The same options with every None replaced by the choice that suits the method and its solver.
@@ -408,6 +477,14 @@ class Config:
         return {name: value for name, value in values.items() if value is not None}
 
 
+OPTIONS_OF: dict[str, tuple[str, ...]] = {
+    field.name: field.metadata["methods"]
+    for field in dataclasses.fields(Config)
+    if field.metadata["methods"] != METHODS
+}
+"""The options that only these methods have; all others are everyone's."""
+
+
 def _why_retired(name: str, value: Any) -> str:
     """Why an option, or this value of it, is no longer there; empty where it is, or had its default."""
     if name in RETIRED:
@@ -418,6 +495,28 @@ def _why_retired(name: str, value: Any) -> str:
 
 def _shown(value: Any) -> str:
     return "not set" if value is None else format_hidden(value) if isinstance(value, tuple) else str(value)
+
+
+def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
+    """Whether one option's value is among its choices and within its bounds."""
+    name, choices, bounds = field.name, field.metadata["choices"], field.metadata["bounds"]
+    if choices and value not in choices:
+        raise UserError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    # A file's name may be any bytes; Python stands them in by lone surrogates, which no text file can hold.
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise UserError(f"{name} must be UTF-8, as config.toml is; got {value!r}")
+    if name == "hidden" and not value:
+        raise UserError("hidden must have at least one layer; got none")
+    if name == "hidden" and any(width < 1 for width in value):
+        raise UserError(f"hidden widths must be at least 1; got {format_hidden(value)}")
+    if not isinstance(value, int | float):
+        return
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{name} must be a finite number; got {value}")
+    holds = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
+    for bound, limit in bounds.items():
+        if not holds[bound](value, limit):
+            raise UserError(f"{name} must be {bound.replace('_', ' ')} {limit}; got {value}")
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -444,28 +543,58 @@ def _widths(hidden: object) -> tuple[int, ...]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The options in a TOML file, as plain values."""
+    """The options in a TOML file, as plain values by name."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError of its own
         raise UserError(f"{path} is not a TOML file: {error}") from None
 
 
+def _flat(found: dict[str, Any]) -> dict[str, Any]:
+    """The options of a file, with those in its table `[method]` beside the others."""
+    table = found.get("method")
+    if not isinstance(table, dict):
+        return found
+    inner = {("method" if key == "name" else key): value for key, value in table.items()}
+    outer = {key: value for key, value in found.items() if key != "method"}
+    if twice := sorted(inner.keys() & outer.keys()):
+        raise UserError(f"{twice[0]} is given twice, in the table [method] and outside it")
+    return outer | inner
+
+
 def to_toml(config: Config) -> str:
-    """A complete file, grouped and commented, that `read_toml` reads back to an equal configuration."""
+    """A complete file, grouped and commented, that `read_toml` reads back to an equal configuration.
+
+    The options of the method are in the table `[method]`, which is the last and has the method's name as `name`.
+    """
     values = config.to_mapping()
-    lines, group = [], ""
+    groups: dict[str, list[str]] = {}
     for field in dataclasses.fields(Config):
-        if field.metadata["group"] != group:
-            group = field.metadata["group"]
-            lines += ["", f"# --- {group}"]
+        group, key = ("method", "name") if field.name == "method" else (field.metadata["group"], field.name)
         # JSON's strings, numbers and booleans are TOML's as well.
         shown = json.dumps(values[field.name], ensure_ascii=False) if field.name in values else None
-        setting = f"{field.name} = {shown}" if shown is not None else f"# {field.name} is not set"
-        lines.append(f"{setting}  # {field.metadata['help']}")
-    return "\n".join(lines).lstrip("\n") + "\n"
+        setting = f"{key} = {shown}" if shown is not None else f"# {key} is not set"
+        groups.setdefault(group, []).append(f"{setting}  # {field.metadata['help']}")
+    method = groups.pop("method")
+    parts = [[f"# --- {group}", *lines] for group, lines in groups.items()]
+    return "\n\n".join("\n".join(lines) for lines in [*parts, ["[method]", *method]]) + "\n"
+
+
+def typed(name: str, value: Any) -> tuple[str, str]:
+    """What a user types to give an option this value."""
+    field, text = Config.__dataclass_fields__[name], _shown(value)
+    if field.metadata["flag"] == NONE:
+        return ("--set", f"{name}={text}")
+    return (flag_of(name), text)
+
+
+def flag_of(name: str) -> str:
+    """The flag of an option that has one."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _coerce(field: dataclasses.Field[Any], value: Any) -> Any:

@@ -29,7 +29,9 @@ MOST_FINAL_RIDGE = 0.005  # the last ridge of a few samples
 MOST_PACE = 5.0  # by how much the ridge falls faster with any number of samples: the most that was tried
 FLOAT32_TOLERANCE = 1e-5  # the certificate's rounding in float32, where it is only shown
 
-DIVERGENCE_ADVICE = "scale the features (--scaling standard), raise --damping or --rho, or use --dtype float64"
+DIVERGENCE_ADVICE = (
+    "scale the features (--scaling standard), raise the damping (--set damping=0.1) or --rho, or use --dtype float64"
+)
 
 
 def final_ridge(first: float, final: float | None, num_samples: int, num_features: int) -> float:

@@ -89,7 +89,7 @@ class Disk:
         if size > free:
             raise UserError(
                 f"storage disk needs {format_bytes(size)} for {what}, but only {format_bytes(free)} are free in "
-                f"{self.directory}; free some, or name another place by --storage-dir"
+                f"{self.directory}; free some, or name another place by --set storage_dir=DIR"
             )
 
     def free(self) -> int:

@@ -26,7 +26,7 @@ from pdadmm.prepare import Prepared, Start, prepare
 from pdadmm.storage import Storage, storage_of
 
 STATUS = {
-    "converged": "residual and change fell below the tolerance; lower --tolerance to go on",
+    "converged": "residual and change fell below the tolerance; lower it (--set tolerance=VALUE) to go on",
     "completed": "all epochs were run; if the objective is still falling, raise --epochs",
     "interrupted": "stopped on request after a whole iteration; what it came to is saved",
 }

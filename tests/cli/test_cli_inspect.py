@@ -172,8 +172,17 @@ def test_a_run_that_has_not_finished_an_epoch(pdadmm: Command, tmp_path: Path) -
 
 
 def test_a_run_that_diverged(pdadmm: Command, train: Command, npz: Path) -> None:
-    options = ("--grow", "off", "--rho", "1e-8", "--epochs", "1000", "--evaluate-every", "1000")  # u grows without end
-    outcome = train("--data", npz, "--out", "run", "--checkpoint-every", "3", "--stationarity-every", "0", *options)
+    options = (
+        "--grow",
+        "off",
+        "--rho",
+        "1e-8",
+        "--epochs",
+        "1000",
+        "--set",
+        "evaluate_every=1000",
+    )  # u grows without end
+    outcome = train("--data", npz, "--out", "run", "--checkpoint-every", "3", "--set", "stationarity_every=0", *options)
     assert outcome.code == 3, outcome
     report = found_in(pdadmm)
     assert report["status"] == "stopped"
@@ -184,10 +193,10 @@ def test_a_run_that_diverged(pdadmm: Command, train: Command, npz: Path) -> None
 
 
 def test_a_converged_run(pdadmm: Command, train: Command, npz: Path) -> None:
-    assert train("--data", npz, "--out", "run", "--epochs", "300", "--grow", "off", "--tolerance", "0.3").code == 0
+    assert train("--data", npz, "--out", "run", "--epochs", "300", "--grow", "off", "--set", "tolerance=0.3").code == 0
     report = found_in(pdadmm)
     assert report["status"] == "converged"
-    assert report["resume_command"] == "pdadmm train --resume run --tolerance 0.03"
+    assert report["resume_command"] == "pdadmm train --resume run --set tolerance=0.03"
     follow(pdadmm, report)
     assert found_in(pdadmm)["epoch"] > report["epoch"]
 
@@ -214,7 +223,7 @@ def test_results_that_were_never_written(pdadmm: Command, run: Path, finished: P
 
 
 def test_a_run_without_checkpoints(pdadmm: Command, train: Command, npz: Path, tmp_path: Path) -> None:
-    options = ("--data", npz, "--checkpoint-minutes", "0")
+    options = ("--data", npz, "--set", "checkpoint_minutes=0")
     assert train(*options, "--out", "run").code == 0
     report = found_in(pdadmm)
     assert (report["checkpoints"], report["resume_epoch"], report["resume_command"]) == ([], None, None)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
 import pytest
 
 from commands import Command, assert_refused
-from pdadmm.config import Config
 from pdadmm.machine import available_memory
 from pdadmm.version import __version__
 
@@ -111,15 +109,6 @@ def test_help(pdadmm: Command, command: tuple[str, ...], capsys: pytest.CaptureF
         pdadmm(*command, "--help")
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith(" ".join(["usage: pdadmm", *command]))
-
-
-def test_every_option_has_a_flag_and_help(pdadmm: Command, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        pdadmm("train", "--help")
-    text = capsys.readouterr().out
-    for field in dataclasses.fields(Config):
-        assert f"--{field.name.replace('_', '-')} " in text
-        assert field.metadata["help"]
 
 
 def test_version(pdadmm: Command, capsys: pytest.CaptureFixture[str]) -> None:

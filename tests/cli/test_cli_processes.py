@@ -53,8 +53,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
         "14",
         "--dtype",
         "float64",
-        "--stationarity-every",
-        "0",
+        "--set",
+        "stationarity_every=0",
         "--quiet",
     )
     command = [sys.executable, "-c", FULL_DISK, *options]
@@ -102,7 +102,7 @@ def test_a_reader_that_has_seen_enough(trained: Path, npz: Path, environment: di
 
 
 def start(run: Path, data: Path) -> subprocess.Popen[str]:
-    options = [*TINY, "--data", str(data), "--epochs", "1000000", "--evaluate-every", "1000", "--json"]
+    options = [*TINY, "--data", str(data), "--epochs", "1000000", "--set", "evaluate_every=1000", "--json"]
     return subprocess.Popen(
         [sys.executable, "-m", "pdadmm", "train", *options, "--out", str(run)],
         stdout=subprocess.PIPE,

@@ -104,7 +104,7 @@ def test_a_saved_calibration_is_used(pdadmm: Command, tmp_path: Path, empty_cach
         (("--per-host", "0"), ("--per-host must be at least 1; got 0",)),
         (("--samples", "0"), ("--samples must be at least 1; got 0",)),
         (("--workers", "9"), ("workers must not be more than the layers, which are 6; got 9",)),
-        (("--placement", "3,3", "--workers", "3"), ("placement must give each of 3 workers",)),
+        (("--set", "placement=3,3", "--workers", "3"), ("placement must give each of 3 workers",)),
         (("--shards", "60000"), ("shards must not be more than the samples",)),
         (("--measured-link",), ("--measured-link needs a calibration",)),
         (("--calibration", "none.json"), ("none.json is missing",)),

@@ -131,7 +131,7 @@ def test_weights_of_samples_and_of_classes_change_the_result(train: Command, tmp
 
 @pytest.mark.parametrize("every", ["1", "2"])
 def test_history(train: Command, npz: Path, tmp_path: Path, every: str) -> None:
-    summary = train("--data", npz, "--evaluate-every", every, "--out", "run", "--json").json()
+    summary = train("--data", npz, "--set", f"evaluate_every={every}", "--out", "run", "--json").json()
     rows = rows_of(tmp_path / "run")
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     for row in rows:
@@ -213,7 +213,7 @@ def test_a_network_that_cannot_grow_starts_whole_and_says_so(pdadmm: Command, np
 
 def test_deeper_from_a_shallower_run(train: Command, trained: Path) -> None:
     data, before = trained.parent / "samples.npz", rows_of(trained)[-1]["train_accuracy"]
-    options = ("--data", data, "--hidden", "4x8", "--epochs", "1", "--fit-output", "off", "--json")
+    options = ("--data", data, "--hidden", "4x8", "--epochs", "1", "--set", "fit_output=off", "--json")
     after = train(*options, "--init-from", trained, "--out", "deep").json()
     fresh = train(*options, "--out", "fresh").json()
     assert after["network"]["hidden"] == "4x8"

@@ -232,7 +232,7 @@ def test_what_happens_ends_as_the_page_says(happens: str, processes: str, tmp_pa
         workers = 2 if processes == "several" else 1
         command = [*TRAIN, "--workers", str(workers), "--timeout", str(TIMEOUT), "--out", str(out)]
         if workers == 2:
-            command += ["--placement", "4,3"]
+            command += ["--set", "placement=4,3"]
         fault = pause(workers - 1, 13, tmp_path / "pause")
         environment = {"TMPDIR": str(temporary)} | ({"RANK": "0"} if workers == 1 else {})
         with Run(pdadmm(*command), out, [fault], **environment) as run:

@@ -77,8 +77,8 @@ def test_many_deaths_leave_no_trace(tmp_path: Path, capsys: pytest.CaptureFixtur
     X = rng.normal(size=(240, 6)).astype(np.float32)
     np.savez(data, X=X, y=X[:, :3].argmax(1))
     command = ["train", "--data", str(data), "--hidden", "4x8", "--epochs", str(EPOCHS), "--workers", "2", "--quiet"]
-    command += ["--placement", "3,2"]  # so that both have a q; balanced, the second has the output layer alone
-    command += ["--checkpoint-every", "50", "--evaluate-every", "100", "--stationarity-every", "0"]
+    command += ["--set", "placement=3,2"]  # so that both have a q; balanced, the second has the output layer alone
+    command += ["--checkpoint-every", "50", "--set", "evaluate_every=100", "--set", "stationarity_every=0"]
     calm, out = tmp_path / "calm", tmp_path / "run"
     with Run(pdadmm(*command, "--out", str(calm)), calm) as run:
         assert run.wait(SECONDS) == 0, run.errors

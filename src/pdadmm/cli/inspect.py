@@ -81,7 +81,7 @@ def _way(found: Inspection) -> tuple[str, list[str], int | None]:
     if epoch >= config.epochs:
         return "no epoch is left to run; it writes model and summary anew", resume, epoch
     if found.status == "converged":
-        return f"{text}, to a lower tolerance", [*resume, "--tolerance", f"{config.tolerance / 10:g}"], epoch
+        return f"{text}, to a lower tolerance", [*resume, "--set", f"tolerance={config.tolerance / 10:g}"], epoch
     if found.status == "stopped":
         text += "; if it diverged, it needs other options too, with --allow-changes"
     return text, resume, epoch

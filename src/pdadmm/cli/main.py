@@ -33,7 +33,7 @@ from pdadmm.cli import (
     simulate,
     train,
 )
-from pdadmm.config import RETIRED
+from pdadmm.cli.options import what_became_of
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError, did_you_mean
 from pdadmm.version import __version__
@@ -42,6 +42,10 @@ from pdadmm.version import __version__
 class _Parser(argparse.ArgumentParser):
     """Mistakes in the flags end like all others: one line, without pages of usage before it."""
 
+    def __init__(self, **options: Any) -> None:
+        # A short form of a flag would change its meaning with the next flag that begins alike.
+        super().__init__(**options, allow_abbrev=False)
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
 
@@ -49,11 +53,10 @@ class _Parser(argparse.ArgumentParser):
         """Refuse unknown flags here, in the parser of their command, which knows what may have been meant."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            name = unknown[0].partition("=")[0]
-            if reason := RETIRED.get(name.removeprefix("--").replace("-", "_")):
-                self.error(f"{name} was removed: {reason[1]}")
+            if any(action.dest == "set" for action in self._actions) and (answer := what_became_of(unknown[0])):
+                self.error(answer)
             flags = [flag for action in self._actions for flag in action.option_strings]
-            meant = did_you_mean(name, flags)
+            meant = did_you_mean(unknown[0].partition("=")[0], flags)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found, unknown
 

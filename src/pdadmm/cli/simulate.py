@@ -174,8 +174,8 @@ def _notes(found: Simulation) -> list[str]:
     better = better_placement(found) if config.workers > 1 else None
     if better is not None:
         notes.append(
-            f"with --placement {better.config.placement} an epoch would take {better.epoch_seconds:.4g} s instead of "
-            f"{found.epoch_seconds:.4g} s"
+            f"with --set placement={better.config.placement} an epoch would take {better.epoch_seconds:.4g} s instead "
+            f"of {found.epoch_seconds:.4g} s"
         )
     if config.grow != "off":
         notes.append("the whole network is simulated; epochs before it has grown are shorter")

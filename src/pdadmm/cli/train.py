@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
+from pdadmm.cli.options import add_config_flags, add_hidden_flag, add_output_flags, config_from, given_options
 from pdadmm.cli.progress import Progress
 from pdadmm.config import Config
 from pdadmm.data import Dataset
@@ -31,17 +31,20 @@ from pdadmm.trainer import load_for
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
-    parser = commands.add_parser("train", help="train a network and write a run directory")
-    add_output_flags(parser, "run directory (default: runs/DATA-TIME)")
-    parser.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
-    parser.add_argument(
+    parser = commands.add_parser(
+        "train", usage="pdadmm train [OPTION ...]", help="train a network and write a run directory"
+    )
+    add_config_flags(parser)
+    files = parser.add_argument_group("the run directory and the screen")
+    add_output_flags(files, "run directory (default: runs/DATA-TIME)")
+    files.add_argument("--overwrite", action="store_true", help="replace a run that --out already holds")
+    files.add_argument(
         "--resume", type=Path, metavar="RUN", help="go on with the run in this directory, from its last checkpoint"
     )
-    parser.add_argument(
-        "--allow-changes", action="store_true", help="with --resume: also with options that change what is computed"
+    add_hidden_flag(files, "with --resume: also with options that change what is computed")(
+        "--allow-changes", action="store_true"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress and no notes")
-    add_config_flags(parser)
+    files.add_argument("--quiet", action="store_true", help="show no progress and no notes")
     parser.set_defaults(run=run)
 
 
@@ -100,7 +103,7 @@ def _config(arguments: argparse.Namespace) -> Config:
         if getattr(arguments, name):
             raise UserError(f"--resume goes on in its own directory with its own options; --{name} does not go with it")
     before = read_config(arguments.resume, resumes=True)
-    config = config_from(arguments, before.handed_over(getattr(arguments, "method", before.method)))
+    config = config_from(arguments, before.handed_over(given_options(arguments).get("method", before.method)))
     config.resolved().check_resumes(before.resolved(), arguments.allow_changes)
     return config
 

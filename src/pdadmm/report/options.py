@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from pdadmm.config import Config
+from pdadmm.config import Config, typed
 from pdadmm.notation import format_hidden
 from pdadmm.report.runs import FoundRun
 from pdadmm.rundir import CONFIG_FILE
@@ -75,6 +75,6 @@ def commands(run: FoundRun) -> list[tuple[str, str]]:
 
 
 def _flag(option: Option) -> list[str]:
-    name = f"--{option.name.replace('_', '-')}"
+    flag, value = typed(option.name, option.value)
     # A value that begins with a dash would be taken for a flag.
-    return [f"{name}={option.value}"] if option.value.startswith("-") else [name, option.value]
+    return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
