@@ -278,8 +278,10 @@ def test_cross_validation() -> None:
 def test_mistakes_are_named_before_any_work() -> None:
     X, y = IRIS
     mistakes: list[tuple[dict[str, Any], str]] = [
-        ({"rho": -1.0}, "'rho' parameter"),
-        ({"activation": "swish"}, "'activation' parameter"),
+        ({"rho": -1.0}, "rho must be positive; got -1"),
+        ({"max_iter": 0}, "'max_iter' parameter"),
+        ({"activation": "swish"}, "activation must be one of relu, .* got 'swish'"),
+        ({"solver": "adam"}, "solver must be one of exact, .* got 'adam'"),
         ({"hidden_layer_sizes": (8, 0)}, "hidden widths"),
         ({"method": {"grow": "backwards"}}, "grow must be"),
         (
@@ -289,7 +291,7 @@ def test_mistakes_are_named_before_any_work() -> None:
         ({"method": {"nu": 0.1}}, "method must not have 'nu', which the fit's own parameters"),
         ({"method": {"shards": 2}}, "method must have .* got 'shards'"),
         ({"method": {"ridge": "much"}}, "ridge must be a number; got 'much'"),
-        ({"method": "ridge"}, "'method' parameter"),
+        ({"method": "ridge"}, "method must be a mapping of options"),
         ({"n_jobs": 0}, "n_jobs"),
         ({"device": "toaster"}, "device must be"),
     ]

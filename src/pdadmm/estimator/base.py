@@ -17,10 +17,10 @@ import torch
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from pdadmm.config import SOLVERS, Config
+from pdadmm.config import Config
 from pdadmm.crew import Trained, train_arrays
 from pdadmm.data import Dataset, Part, Preprocessor
 from pdadmm.data.arrays import Array, generated_names, row_chunks
@@ -29,7 +29,7 @@ from pdadmm.estimator.cores import divide
 from pdadmm.folding import fold, unfold
 from pdadmm.history import Row
 from pdadmm.machine import available_memory, format_bytes
-from pdadmm.math.activations import activation_names, get_activations
+from pdadmm.math.activations import get_activations
 from pdadmm.model import Model
 from pdadmm.network import Network
 from pdadmm.options import config_of_fit
@@ -68,13 +68,9 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     n_jobs: int | None = None
     device: str = "cpu"
 
+    # `pdadmm.Config` checks the others, which it has by the same names.
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "hidden_layer_sizes": ["array-like", _at_least(1, Integral)],
-        "activation": [StrOptions({*activation_names(), *_ALIASES})],
-        "solver": [StrOptions(set(SOLVERS))],
-        "nu": [_at_least(0, closed="neither"), None],
-        "rho": [_at_least(0, closed="neither"), None],
-        "method": [Mapping, None],
         "alpha": [_at_least(0)],
         "max_iter": [_at_least(1, Integral)],
         "tol": [_at_least(0)],
@@ -85,7 +81,6 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         "n_iter_no_change": [_at_least(1, Integral)],
         "verbose": ["verbose"],
         "n_jobs": [Integral, None],
-        "device": [str],
     }
 
     @property
@@ -177,7 +172,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _config(self, random: np.random.RandomState) -> Config:
         sizes = self.hidden_layer_sizes
         hidden = tuple(int(size) for size in sizes) if isinstance(sizes, Iterable) else (int(sizes),)
-        cores = divide(self.n_jobs, len(hidden) + 1)
+        workers, threads = divide(self.n_jobs, len(hidden) + 1)
         seed = self.random_state if isinstance(self.random_state, int | np.integer) else random.randint(_SEEDS)
         return config_of_fit(
             self.solver,
@@ -192,8 +187,8 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             epochs=int(self.max_iter),
             seed=int(seed),
             device=self.device,
-            workers=cores.processes,
-            threads=cores.threads,
+            workers=workers,
+            threads=threads,
             evaluate_every=1 if self.early_stopping else int(self.max_iter),
             stationarity_every=0,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from dataclasses import dataclass
 
 import torch
 from joblib import effective_n_jobs
@@ -18,23 +17,15 @@ from joblib.parallel import get_active_backend
 from pdadmm.machine import usable_cores
 
 
-@dataclass(frozen=True)
-class Cores:
-    """What a fit uses: processes, and threads of each."""
-
-    processes: int
-    threads: int
-
-
-def divide(n_jobs: int | None, num_layers: int) -> Cores:
-    """At most one process a layer; one process keeps torch's own number of threads."""
+def divide(n_jobs: int | None, num_layers: int) -> tuple[int, int]:
+    """Processes, at most one a layer, and threads of each; one process keeps torch's own number of threads."""
     share = _share_of_worker()
     processes = min(effective_n_jobs(n_jobs), num_layers)
     if share is not None:
         processes = min(processes, share)
     if processes == 1:
-        return Cores(1, torch.get_num_threads() if share is None else share)
-    return Cores(processes, max(1, (share or usable_cores()) // processes))
+        return 1, torch.get_num_threads() if share is None else share
+    return processes, max(1, (share or usable_cores()) // processes)
 
 
 def _share_of_worker() -> int | None:

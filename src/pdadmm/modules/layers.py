@@ -50,26 +50,47 @@ def read(module: nn.Module) -> Reading:
     """What the module is made of; what cannot be trained is refused by name."""
     if not isinstance(module, nn.Sequential):
         raise UserError(f"module must be an nn.Sequential; got {_kind(module)}")
-    found, pending = Reading(), None
-    dropouts = 0
+    found, dropouts = Reading(), 0
+    activation: str | None = None  # behind the last Linear
     for path, part in _walk(module, ""):
-        if found.normalised_by is not None and type(part) is not nn.Identity:
-            raise UserError(f"layer {path} is {_kind(part)} behind {found.normalised_by}, which must be the last layer")
-        if type(part) is nn.Linear:
-            _check_linear(path, part, found)
-            if found.linears:
-                found.activations.append(pending or "identity")
-            found.linears.append(part)
-            pending = None
-        elif type(part) in _DROPOUTS:
+        here, kind = f"layer {path} is {_kind(part)}", type(part)
+        if kind is nn.Identity:
+            continue
+        if found.normalised_by is not None:
+            raise UserError(f"{here} behind {found.normalised_by}, which must be the last layer")
+        if kind in _DROPOUTS:
             dropouts += 1
-        elif type(part) is nn.Flatten:
-            _read_flatten(path, part, found)
-        elif type(part) in (nn.Softmax, nn.LogSoftmax):
-            _read_softmax(path, part, found, pending)
-        elif type(part) is not nn.Identity:
-            pending = _read_activation(path, part, found, pending)
-    _check_whole(found, pending)
+        elif isinstance(part, nn.Flatten):
+            if (part.start_dim, part.end_dim) != (1, -1):
+                raise UserError(
+                    f"{here} from {part.start_dim} to {part.end_dim}; it must make rows of samples, 1 to -1"
+                )
+            found.flattens = found.flattens or not found.linears
+        elif isinstance(part, nn.Softmax | nn.LogSoftmax):
+            if part.dim not in (1, -1, None) or activation is not None:
+                raise UserError(f"{here} that is not over the outputs of the last Linear")
+            found.normalised_by = _kind(part)
+        elif kind is nn.Linear:
+            assert isinstance(part, nn.Linear)
+            _check_linear(here, part, found)
+            if found.linears:
+                found.activations.append(activation or "identity")
+            found.linears.append(part)
+            activation = None
+        else:
+            name = _name_of(here, part)
+            if not found.linears:
+                raise UserError(f"{here} before the first Linear; activations must follow a Linear")
+            if activation is not None:
+                raise UserError(f"{here} right behind another activation; a Linear must be between")
+            activation = name
+    if len(found.linears) < 2:
+        raise UserError(f"module must have at least two Linear layers; got {len(found.linears)}")
+    if activation is not None:
+        raise UserError(
+            f"module must end with a Linear (or Softmax, LogSoftmax), because the loss takes its outputs; "
+            f"it ends with {activation}"
+        )
     if dropouts:
         found.notes.append(f"{dropouts} Dropout left out while training; the module keeps them")
     return found
@@ -108,59 +129,25 @@ def _kind(part: nn.Module) -> str:
     return f"nn.{kind.__name__}" if kind.__module__.startswith("torch.nn.modules") else kind.__name__
 
 
-def _check_linear(path: str, part: nn.Linear, found: Reading) -> None:
+def _check_linear(here: str, part: nn.Linear, found: Reading) -> None:
     if part.bias is None:
-        raise UserError(f"layer {path} is nn.Linear without a bias; the method trains W and b, so give it bias=True")
+        raise UserError(f"{here} without a bias; the method trains W and b, so give it bias=True")
     if any(part is other for other in found.linears):
-        raise UserError(f"layer {path} is an nn.Linear that stands in the module twice; each layer needs its own")
+        raise UserError(f"{here} that stands in the module twice; each layer needs its own")
     if not (part.weight.requires_grad and part.bias.requires_grad):
-        raise UserError(f"layer {path} is nn.Linear that does not require gradients; the method trains every layer")
-    if found.linears and found.linears[-1].out_features != part.in_features:
-        before = found.linears[-1].out_features
-        raise UserError(f"layer {path} must take the {before} outputs of the Linear before it; got {part.in_features}")
+        raise UserError(f"{here} that does not require gradients; the method trains every layer")
+    if found.linears and (before := found.linears[-1].out_features) != part.in_features:
+        raise UserError(f"{here} that must take the {before} outputs of the Linear before it; got {part.in_features}")
 
 
-def _read_flatten(path: str, part: nn.Flatten, found: Reading) -> None:
-    if (part.start_dim, part.end_dim) != (1, -1):
-        raise UserError(
-            f"layer {path} is nn.Flatten from {part.start_dim} to {part.end_dim}; it must make rows of samples, 1 to -1"
-        )
-    found.flattens = found.flattens or not found.linears
-
-
-def _read_softmax(path: str, part: nn.Module, found: Reading, pending: str | None) -> None:
-    if part.dim not in (1, -1, None) or pending is not None:
-        raise UserError(f"layer {path} is {_kind(part)} that is not over the outputs of the last Linear")
-    found.normalised_by = _kind(part)
-
-
-def _read_activation(path: str, part: nn.Module, found: Reading, pending: str | None) -> str:
-    """Our name of an activation that stands where one may."""
-    name = _name_of(path, part)
-    if not found.linears:
-        raise UserError(f"layer {path} is {_kind(part)} before the first Linear; activations must follow a Linear")
-    if pending is not None:
-        raise UserError(f"layer {path} is {_kind(part)} right behind another activation; a Linear must be between")
-    return name
-
-
-def _name_of(path: str, part: nn.Module) -> str:
+def _name_of(here: str, part: nn.Module) -> str:
+    """Our name of an activation."""
     for name, make in TORCH_ACTIVATIONS.items():
         ours = make()
         if type(part) is type(ours):
             for setting in ("negative_slope", "min_val", "max_val"):
                 given, needed = (getattr(module, setting, None) for module in (part, ours))
                 if given != needed:
-                    raise UserError(f"layer {path} is {_kind(part)} with {setting} {given}; it must be {needed:g}")
+                    raise UserError(f"{here} with {setting} {given}; it must be {needed:g}")
             return name
-    raise UserError(f"layer {path} is {_kind(part)}; pdadmm.fit trains {TRAINED}")
-
-
-def _check_whole(found: Reading, pending: str | None) -> None:
-    if len(found.linears) < 2:
-        raise UserError(f"module must have at least two Linear layers; got {len(found.linears)}")
-    if pending is not None:
-        raise UserError(
-            f"module must end with a Linear (or Softmax, LogSoftmax), because the loss takes its outputs; "
-            f"it ends with {pending}"
-        )
+    raise UserError(f"{here}; pdadmm.fit trains {TRAINED}")
