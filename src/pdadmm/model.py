@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pdadmm.checkpoint.files import contents
 from pdadmm.data import Part, Preprocessor
 from pdadmm.data.tables import row_number
 from pdadmm.engine.score import Scorer
@@ -110,32 +111,15 @@ class Model:
         """Write the file whole or not at all."""
         tensors = {name: torch.from_numpy(array) for name, array in self.preprocessor.to_tensors().items()}
         for index, (W, b) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
-            tensors[f"layers.{index}.weight"] = W.contiguous().cpu()
-            tensors[f"layers.{index}.bias"] = b.contiguous().cpu()
+            tensors |= {f"layers.{index}.weight": W, f"layers.{index}.bias": b}
         metadata = {
             "format": FORMAT,
             "version": VERSION,
             "network": json.dumps({"activation": self.network.activations.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
-        write_whole(Path(path), *_file(tensors, metadata | {DIGEST: _digest(tensors, metadata)}))
-
-
-def _file(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[memoryview]:
-    """The safetensors file part by part: none of the weights is copied, and equal models have equal files."""
-    entries: dict[str, object] = {"__metadata__": metadata}
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    offset = 0
-    for name, tensor in ordered:
-        end = offset + tensor.nbytes
-        dtype = {torch.float32: "F32", torch.float64: "F64"}[tensor.dtype]
-        entries[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [offset, end]}
-        offset = end
-    header = json.dumps(entries, sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
-    yield memoryview(len(header).to_bytes(8, "little") + header)
-    for _, tensor in ordered:
-        yield tensor.numpy().reshape(-1).data
+        ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+        write_whole(Path(path), *contents(ordered, metadata | {DIGEST: _digest(tensors, metadata)}))
 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:

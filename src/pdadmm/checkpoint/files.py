@@ -109,7 +109,7 @@ def _read_into(file: int, buffer: mmap.mmap) -> int:
 
 def _buffer(tensors: Mapping[str, Tensor]) -> mmap.mmap:
     """Memory that begins with a block; no more of it than a small file needs."""
-    size = sum(len(content) for content in _contents(tensors))
+    size = sum(len(content) for content in contents(tensors))
     return mmap.mmap(-1, min(_PIECE, size + -size % _BLOCK))
 
 
@@ -117,7 +117,7 @@ def _pieces(tensors: Mapping[str, Tensor], buffer: mmap.mmap) -> Iterator[int]:
     """The file in pieces that fill the buffer, but for the last; how many bytes each has."""
     filled = 0
     with memoryview(buffer) as view:
-        for content in _contents(tensors):
+        for content in contents(tensors):
             start = 0
             while start < len(content):
                 count = min(len(view) - filled, len(content) - start)
@@ -130,20 +130,21 @@ def _pieces(tensors: Mapping[str, Tensor], buffer: mmap.mmap) -> Iterator[int]:
             yield filled
 
 
-def _contents(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    """The bytes of a file, part by part."""
-    yield memoryview(_header(tensors))
+def contents(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Iterator[memoryview]:
+    """The bytes of a safetensors file, part by part; equal tensors, in the same order, give equal files."""
+    yield memoryview(_header(tensors, metadata))
     for tensor in tensors.values():
         yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _header(tensors: Mapping[str, Tensor]) -> bytes:
-    entries, offset = {}, 0
+def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> bytes:
+    entries: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
+    offset = 0
     for name, tensor in tensors.items():
-        end = offset + tensor.numel() * tensor.element_size()
+        end = offset + tensor.nbytes
         entries[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
         offset = end
-    header = json.dumps(entries, separators=(",", ":")).encode()
+    header = json.dumps(entries, sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)  # tensors begin at a multiple of 8
     return len(header).to_bytes(8, "little") + header
 
