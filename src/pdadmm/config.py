@@ -69,6 +69,7 @@ def _option(
 _data, _network, _training, _method, _machine, _run = (
     partial(_option, group) for group in ("data", "network", "training", "method", "machine", "run")
 )
+_admm, _both, _gradient = (partial(_method, methods=methods) for methods in (_ADMM, _BOTH_ADMM, _GRADIENT))
 _COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
 _EVERY: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_COUNT}  # 0 is never
 _SEED: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_SEED}
@@ -141,142 +142,100 @@ class Config:
         at_least=0,
     )
 
-    solver: str = _method(
+    solver: str = _admm(
         "exact",
         "how p and W are updated: to the minimum (exact), or by the paper's gradient steps",
         flag=FIRST,
         choices=SOLVERS,
-        methods=_ADMM,
         on_resume="fixed",
     )
-    learning_rate: float | None = _method(
-        None,
-        "of gd, adadelta, adagrad and adam (default: the published 0.01, 1, 0.1 and 0.001)",
-        flag=MORE,
-        methods=_GRADIENT,
-        above=0,
+    learning_rate: float | None = _gradient(
+        None, "of gd, adadelta, adagrad and adam (default: the published 0.01, 1, 0.1 and 0.001)", flag=MORE, above=0
     )
-    batch_size: int | None = _method(
-        None,
-        "of the same: samples of a step, shuffled each epoch (default: all, as published)",
-        flag=MORE,
-        methods=_GRADIENT,
-        **_COUNT,
+    batch_size: int | None = _gradient(
+        None, "of the same: samples of a step, shuffled each epoch (default: all, as published)", flag=MORE, **_COUNT
     )
-    step_size: str = _method(
-        "each",
-        "of linearized: one step size per sample and neuron, or one per layer",
-        choices=("each", "one"),
-        methods=_ADMM,
+    step_size: str = _admm(
+        "each", "of linearized: one step size per sample and neuron, or one per layer", choices=("each", "one")
     )
-    nu: float | None = _method(
+    nu: float | None = _both(
         None,
         "how strictly each layer's equation z = Wp + b is enforced (default: 0.01; dladmm: 1e-6)",
         flag=MORE,
-        methods=_BOTH_ADMM,
         **_WEIGHT,
     )
-    rho: float | None = _method(
+    rho: float | None = _both(
         None,
         "how strictly a layer's input equals the output of the layer before, p = q (default: 0.3 nu with exact, else "
         "nu; dladmm: 1e-6)",
         flag=MORE,
-        methods=_BOTH_ADMM,
         **_WEIGHT,
     )
-    nu_output: float | None = _method(
-        None, "nu of the output layer (default: 10 nu with exact, else nu)", methods=_ADMM, **_WEIGHT
-    )
-    z_prox: float | None = _method(
+    nu_output: float | None = _admm(None, "nu of the output layer (default: 10 nu with exact, else nu)", **_WEIGHT)
+    z_prox: float | None = _admm(
         None,
         "weight of |z - z_old|², which keeps z near its last value (default: 0.01 with exact, else the paper's 1)",
-        methods=_ADMM,
         at_least=0,
     )
-    p_relax: float | None = _method(
-        None,
-        "of exact: how far p steps, where 1 is its minimiser (default: 1.3)",
-        methods=_ADMM,
-        above=0,
-        below=2,
+    p_relax: float | None = _admm(
+        None, "of exact: how far p steps, where 1 is its minimiser (default: 1.3)", above=0, below=2
     )
-    w_relax: float | None = _method(
-        None,
-        "of exact: how far W steps, where 1 is its minimiser (default: 1.8)",
-        methods=_ADMM,
-        above=0,
-        below=2,
+    w_relax: float | None = _admm(
+        None, "of exact: how far W steps, where 1 is its minimiser (default: 1.8)", above=0, below=2
     )
-    z_relax: float | None = _method(
+    z_relax: float | None = _admm(
         None,
         "how far z of a hidden layer steps where the activation is linear; 1 is its minimiser (default: 1.5 with "
         "exact, else 1)",
-        methods=_ADMM,
         at_least=1,
         below=2,
     )
-    damping: float = _method(
-        0.03,
-        "of exact: weight that keeps W near its last value, relative to its Gram matrix",
-        methods=_ADMM,
-        at_least=0,
+    damping: float = _admm(
+        0.03, "of exact: weight that keeps W near its last value, relative to its Gram matrix", at_least=0
     )
-    ridge: float | None = _method(
-        None,
-        "weight of |W|² at the start, in the unit of damping (default: 0.1 with exact, else 0)",
-        methods=_ADMM,
-        at_least=0,
+    ridge: float | None = _admm(
+        None, "weight of |W|² at the start, in the unit of damping (default: 0.1 with exact, else 0)", at_least=0
     )
-    ridge_final: float | None = _method(
+    ridge_final: float | None = _admm(
         None,
         "the same at the end; it falls geometrically (default: 25 by the number of samples, with fewer than 196 "
         "features less in proportion, at most 0.005)",
-        methods=_ADMM,
         at_least=0,
     )
-    ridge_epochs: int | None = _method(
-        None, "epochs over which the ridge falls (default: three fifths of all)", methods=_ADMM, **_COUNT
-    )
-    ridge_samples: int | None = _method(
+    ridge_epochs: int | None = _admm(None, "epochs over which the ridge falls (default: three fifths of all)", **_COUNT)
+    ridge_samples: int | None = _admm(
         None,
         "with more samples than this the ridge falls faster in proportion, up to five times as fast (default: 25000, "
         "and never where ridge_epochs is given)",
-        methods=_ADMM,
         **_COUNT,
     )
     l2: float = _method(0.0, "weight of |W|² in the objective, for every solver", at_least=0)
     init: str = _method(
         "he", "first weights: drawn from N(0, 2/fan-in), or from N(0, 0.1²) as the paper does", choices=("he", "paper")
     )
-    init_output: str | None = _method(
+    init_output: str | None = _admm(
         None,
         "the output layer's first W and b: drawn as the others, or fitted to the labels (default with exact)",
         choices=("random", "regression"),
-        methods=_ADMM,
     )
-    fit_output: str | None = _method(
+    fit_output: str | None = _admm(
         None,
         "the output layer that is evaluated and saved: fitted to what the hidden layers give out (on, default with "
         "exact), or as the iteration leaves it",
         choices=("on", "off"),
-        methods=_ADMM,
     )
-    output_solver: str = _method(
-        "newton", "how z of the output layer is found", choices=("newton", "fista"), methods=_BOTH_ADMM
-    )
-    output_tolerance: float = _method(1e-4, "relative residual at which that solver stops", methods=_BOTH_ADMM, above=0)
-    output_steps: int = _method(50, "largest number of steps of that solver", methods=_BOTH_ADMM, **_COUNT)
-    batches: int = _method(
+    output_solver: str = _both("newton", "how z of the output layer is found", choices=("newton", "fista"))
+    output_tolerance: float = _both(1e-4, "relative residual at which that solver stops", above=0)
+    output_steps: int = _both(50, "largest number of steps of that solver", **_COUNT)
+    batches: int = _admm(
         1,
         "of exact: groups of samples visited one after the other in an epoch, with an update of W after each",
-        methods=_ADMM,
         **_COUNT,
     )
-    grow_output: str = _method(
+    grow_output: str = _admm(
         "keep",
         "when layers are added, keep the output layer or draw a fresh one as the authors do",
         choices=("keep", "fresh"),
-        methods=_ADMM,
     )
 
     workers: int = _machine(
