@@ -30,7 +30,7 @@ from pdadmm.cli.main import main
 from pdadmm.config import Config
 from pdadmm.data import Dataset
 from pdadmm.engine.layers import SAMPLE_VARIABLES
-from pdadmm.engine.world import LocalWorld
+from pdadmm.engine.world import World
 from pdadmm.history import Row
 from pdadmm.observer import Observer
 from pdadmm.run import Place, carry_out
@@ -118,7 +118,7 @@ def carried_out(
     threads = set(threading.enumerate())
     try:
         with without_plots():
-            summary = carry_out(LocalWorld(), config, data, place, Observer(on_row=on_row, on_note=notes.append))
+            summary = carry_out(World(), config, data, place, Observer(on_row=on_row, on_note=notes.append))
     finally:
         for thread in set(threading.enumerate()) - threads:
             thread.join()  # where a run dies, its process and what it was writing end with it

@@ -12,7 +12,7 @@ from brute import minimise_1d
 from pdadmm.config import Config
 from pdadmm.engine.placement import from_counts
 from pdadmm.engine.problem import Problem
-from pdadmm.engine.world import LocalWorld
+from pdadmm.engine.world import World
 from pdadmm.math import tiles
 from pdadmm.math.activations import activation_names, get_activation, get_activations
 from pdadmm.math.losses import get_loss
@@ -41,7 +41,7 @@ def make(options: dict[str, object]) -> tuple[Config, Problem, DlAdmm]:
     problem = make_problem(config)
     activations = get_activations(config.activation, len(config.hidden))
     placement = from_counts([len(config.hidden) + 1])
-    ground = Ground(config, problem, 0, activations, placement, LocalWorld(), silent())
+    ground = Ground(config, problem, 0, activations, placement, World(), silent())
     return config, problem, DlAdmm.begin(ground, None, 0)
 
 

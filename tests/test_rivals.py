@@ -16,7 +16,7 @@ from commands import Outcome, assert_refused, rows_of
 from pdadmm import Config, Dataset, Observer, Part
 from pdadmm.checkpoint.folder import Folder
 from pdadmm.config import LEARNING_RATES, METHODS, OPTIONS_OF
-from pdadmm.engine.world import LocalWorld
+from pdadmm.engine.world import World
 from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import KEYS, Row
 from pdadmm.math.activations import Activation, PiecewiseLinear, activation_names, get_activation
@@ -49,7 +49,7 @@ def small_data(regression: bool = False, weighted: bool = True) -> Dataset:
 
 
 def begun(config: Config, data: Dataset) -> Method:
-    return prepare(config.resolved(), data, silent(), LocalWorld(), storage_of(config)).session
+    return prepare(config.resolved(), data, silent(), World(), storage_of(config)).session
 
 
 def quiet(rows: list[Row] | None = None, stop_after: int = 10**9) -> Observer:

@@ -19,7 +19,9 @@ from safetensors.torch import load_file
 import pdadmm
 import worker_cases
 from commands import assert_refused
-from pdadmm.engine.world import LocalWorld
+from pdadmm.engine.comm import DistributedWorld
+from pdadmm.engine.world import World
+from pdadmm.errors import LostWorkerError
 from processes import assert_gone, processes_of, rank_process
 from resume_cases import pdadmm as run_command
 from worker_cases import CASES, run_cases
@@ -49,7 +51,7 @@ def history(out: Path) -> list[dict[str, object]]:
 def serial(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every case in one process."""
     out = tmp_path_factory.mktemp("serial")
-    run_cases(LocalWorld(), out, threads=1)
+    run_cases(World(), out, threads=1)
     return out
 
 
@@ -323,6 +325,15 @@ def test_a_death_ends_the_run_and_leaves_nothing(victim: str, tmp_path: Path) ->
         assert_gone(str(out))
     finally:
         launcher.kill()
+
+
+def test_a_process_that_says_nothing_is_given_up_after_the_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "PDADMM_MEETING": str(tmp_path / "meeting")}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LostWorkerError, match="meeting the other processes: it did not answer in time"):
+        DistributedWorld(2, 1, timeout=0.5)
 
 
 @pytest.mark.slow

@@ -317,6 +317,11 @@ class Config:
                 f"batches need the exact solver and one worker; got {self.solver}, workers {self.workers} and "
                 f"shards {self.shards}"
             )
+        if not self.device.startswith("cpu") and self.workers * self.shards > 1:
+            raise UserError(
+                f"device {self.device} works in one process; workers {self.workers} and shards {self.shards} need "
+                f"device cpu, because they exchange arrays in memory"
+            )
         if self.ridge is not None and self.ridge_final is not None and self.ridge_final > self.ridge:
             raise UserError(
                 f"ridge_final must not be above ridge, because the ridge may only fall; "

@@ -16,7 +16,7 @@ from pdadmm.checkpoint.saver import Cost, total_cost
 from pdadmm.config import Config
 from pdadmm.data import Dataset, load_data
 from pdadmm.engine.core import Usage
-from pdadmm.engine.world import LocalWorld, World
+from pdadmm.engine.world import World
 from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import Row
 from pdadmm.math.losses import is_regression
@@ -81,7 +81,7 @@ def train(config: Config, data: Dataset, observer: Observer | None = None, start
             f"train runs in this process alone; got workers {config.workers} and shards {config.shards}, which "
             f"`pdadmm train` starts"
         )
-    result = train_in(LocalWorld(), config, data, observer or Observer(), storage_of(config), start=start)
+    result = train_in(World(), config, data, observer or Observer(), storage_of(config), start=start)
     assert result is not None
     return result
 

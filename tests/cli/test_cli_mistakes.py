@@ -191,6 +191,11 @@ def test_values(refused: Refused, option: str, value: str, fragments: tuple[str,
     refused((*typed(option, value), *extra), option.split("_")[0], *fragments)
 
 
+def test_other_devices_need_one_process(refused: Refused) -> None:
+    for option in ("--workers", "--shards"):
+        refused(("--device", "cuda", option, "2"), "device cuda works in one process", "need device cpu")
+
+
 def test_cuda_where_there_is_none(refused: Refused) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():

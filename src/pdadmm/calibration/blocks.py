@@ -20,7 +20,7 @@ from pdadmm.config import Config
 from pdadmm.engine.layers import Layers, Shapes
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, Samples
-from pdadmm.engine.world import LocalWorld
+from pdadmm.engine.world import World
 from pdadmm.errors import UserError
 from pdadmm.machine import last_level_cache
 from pdadmm.plan import Shape
@@ -135,7 +135,7 @@ class _Part:
         y = torch.randint(shape.outputs, (rows,), device=device) if layer == count - 1 else None
         weight = None if y is None else torch.ones(rows, dtype=dtype, device=device)
         problem = Problem(rows, shape.features, shape.outputs, dtype, device, Samples(x, y), weight)
-        self._layers = Layers(config, problem, range(count - 1), LocalWorld(), Placement((own, others)))
+        self._layers = Layers(config, problem, range(count - 1), World(), Placement((own, others)))
         self._layers.restore(_RandomLayers(dtype, device), 0)
         self._block: Block = self._layers.blocks[layer]
         self._left = None if layer == 0 else self._layers.blocks[layer - 1].message

@@ -17,7 +17,7 @@ from pdadmm.cli.progress import Progress
 from pdadmm.config import Config
 from pdadmm.data import Dataset
 from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch, own_rank, restarts
-from pdadmm.engine.world import LocalWorld, World
+from pdadmm.engine.world import World
 from pdadmm.errors import StorageError, UserError
 from pdadmm.events import check_installed
 from pdadmm.machine import format_bytes, keep_freed_memory
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_installed()
     keep_freed_memory()
     if config.workers * config.shards == 1:
-        return _run_in(LocalWorld(), config, arguments)
+        return _run_in(World(), config, arguments)
     if not is_worker():
         return _launch(config, arguments)
     from pdadmm.engine.comm import DistributedWorld

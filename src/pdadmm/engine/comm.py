@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,130 +22,125 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pdadmm.engine.launch import meeting_file
-from pdadmm.engine.world import Bounds, Traffic
+from pdadmm.engine.world import Bounds, World
 from pdadmm.errors import LostWorkerError, UserError
 
 PROTOCOL = 1
-_KINDS = {"p": 0, "m": 1}
+_KINDS = ("p", "m")
 _MAX_CHUNKS = 1024
 _SEQUENCES = 512  # far more arrays than can be under way at once
+_WHOLE = (_MAX_CHUNKS - 1) * len(_KINDS)  # the tag of a whole tensor
 
 
-@contextmanager
-def _in_touch(what: str) -> Iterator[None]:
-    """Name what was under way when a process was lost."""
-    try:
-        yield
-    except (RuntimeError, dist.DistError) as error:
-        late = any(words in str(error) for words in ("imed out", "timeout"))  # gloo's words, and the store's
-        why = "it did not answer in time" if late else "its connection broke"
-        raise LostWorkerError(f"lost another process while {what}: {why}") from error
+class _Chunks:
+    """An array that crosses a boundary again and again, chunk by chunk, to or from one rank."""
 
+    def __init__(self, world: DistributedWorld, kind: str, stage: int, array: Tensor, bounds: Bounds) -> None:
+        self.array = array
+        self._world, self._kind, self._rank, self._bounds = world, kind, world.rank_of(stage), bounds
+        self._works: dict[int, dist.Work | None] = {}
+        self._times = [0] * len(bounds)
 
-class ChunkInbox:
-    """An array that arrives chunk by chunk from one rank."""
+    def _tag(self, chunk: int) -> int:
+        """Says kind, chunk and sequence number."""
+        self._times[chunk] += 1
+        return (self._times[chunk] % _SEQUENCES * _MAX_CHUNKS + chunk) * len(_KINDS) + _KINDS.index(self._kind)
 
-    def __init__(self, kind: str, rank: int, array: Tensor, bounds: Bounds, traffic: Traffic) -> None:
-        self._kind, self._rank, self._array, self._bounds, self._traffic = kind, rank, array, bounds, traffic
-        self._works: dict[int, dist.Work] = {}
-        self._sequence = 0
-
-    def post(self) -> None:
-        """Receive the next array; the one before must have been used."""
-        assert not self._works
-        for chunk, (start, stop) in enumerate(self._bounds):
-            work = dist.irecv(self._array[start:stop], self._rank, tag=_tag(self._kind, self._sequence, chunk))
-            assert work is not None
-            self._works[chunk] = work
-        self._sequence += 1
-
-    def tile(self, rows: slice, out: Tensor) -> Tensor:
-        """These rows; waits for the chunk that holds them."""
-        for chunk in list(self._works):
-            start, stop = self._bounds[chunk]
-            if start < rows.stop and rows.start < stop:
-                self._wait(chunk)
-        part = self._array[rows]
-        return part if part.dtype == out.dtype else out.copy_(part)
+    def free(self, chunk: int) -> None:
+        """Wait until a chunk has left, or is here."""
+        if (work := self._works.pop(chunk, None)) is not None:
+            with self._world.waiting(f"exchanging {self._kind} with rank {self._rank}"):
+                work.wait()
 
     def finish(self) -> None:
         """Wait for all chunks."""
-        for chunk in list(self._works):
-            self._wait(chunk)
-
-    def _wait(self, chunk: int) -> None:
-        with self._traffic.waiting(), _in_touch(f"waiting for {self._kind} from rank {self._rank}"):
-            self._works.pop(chunk).wait()
-
-
-class ChunkOutbox:
-    """An array that is sent chunk by chunk to one rank."""
-
-    def __init__(self, kind: str, rank: int, array: Tensor, bounds: Bounds, traffic: Traffic) -> None:
-        self.array = array
-        self._kind, self._rank, self._bounds, self._traffic = kind, rank, bounds, traffic
-        self._works: dict[int, dist.Work] = {}
-        self._sent = [0] * len(bounds)
-
-    def send(self, chunk: int) -> None:
-        """Hand a chunk to the network."""
-        self.free(chunk)
-        start, stop = self._bounds[chunk]
-        part = self.array[start:stop]
-        with self._traffic.sending(part), _in_touch(f"sending {self._kind} to rank {self._rank}"):
-            work = dist.isend(part, self._rank, tag=_tag(self._kind, self._sent[chunk], chunk))
-        assert work is not None
-        self._works[chunk] = work
-        self._sent[chunk] += 1
-
-    def free(self, chunk: int) -> None:
-        """Wait until a chunk has left."""
-        if chunk in self._works:
-            with self._traffic.waiting(), _in_touch(f"sending {self._kind} to rank {self._rank}"):
-                self._works.pop(chunk).wait()
-
-    def finish(self) -> None:
-        """Wait until all chunks have left."""
-        for chunk in list(self._works):
+        for chunk in range(len(self._bounds)):
             self.free(chunk)
 
 
-def _tag(kind: str, sequence: int, chunk: int) -> int:
-    return ((sequence % _SEQUENCES) * _MAX_CHUNKS + chunk) * len(_KINDS) + _KINDS[kind]
+class ChunkInbox(_Chunks):
+    """One that arrives."""
+
+    def post(self) -> None:
+        """Receive the next array; the one before must have been used, for its rows may be overwritten from now on."""
+        assert not self._works
+        for chunk, (start, stop) in enumerate(self._bounds):
+            self._works[chunk] = dist.irecv(self.array[start:stop], self._rank, tag=self._tag(chunk))
+
+    def tile(self, rows: slice, out: Tensor) -> Tensor:
+        """These rows, once they are here; in `out` where they came in another precision."""
+        for chunk, (start, stop) in enumerate(self._bounds):
+            if start < rows.stop and rows.start < stop:
+                self.free(chunk)
+        part = self.array[rows]
+        return part if part.dtype == out.dtype else out.copy_(part)
 
 
-class DistributedWorld:
+class ChunkOutbox(_Chunks):
+    """One that leaves."""
+
+    def send(self, chunk: int) -> None:
+        """Send a chunk; its rows must not change until it is `free`."""
+        self.free(chunk)
+        start, stop = self._bounds[chunk]
+        part = self.array[start:stop]
+        with self._world.sending(part, f"sending {self._kind} to rank {self._rank}"):
+            self._works[chunk] = dist.isend(part, self._rank, tag=self._tag(chunk))
+
+
+class DistributedWorld(World):
     """This process among the others of its run; made once the environment of our launcher or of torchrun is there.
 
     Processes that our launcher started meet through a file; under torchrun they meet at its store on the network.
     """
 
     def __init__(self, num_stages: int, num_shards: int, timeout: float) -> None:
+        super().__init__()
         size, expected = int(os.environ["WORLD_SIZE"]), num_stages * num_shards
         if size != expected:
             raise UserError(
                 f"workers times shards must be the number of processes, {size}; got {num_stages} x {num_shards}"
             )
-        limit = timedelta(seconds=timeout)
-        with _in_touch("meeting the other processes"):
+        self._timeout, limit = timeout, timedelta(seconds=timeout)
+        with self._in_touch("meeting the other processes"):
             if meeting := meeting_file():
                 dist.init_process_group("gloo", f"file://{meeting}", limit, size, int(os.environ["RANK"]))
             else:
                 dist.init_process_group("gloo", timeout=limit)
-        self.rank = dist.get_rank()
-        self.stage, self.shard = divmod(self.rank, num_shards)
+        self.stage, self.shard = divmod(dist.get_rank(), num_shards)
         self.num_stages, self.num_shards = num_stages, num_shards
         self.local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-        self.is_one_host = self.local_processes == size
-        self.traffic = Traffic()
         # Every process must make every group, in the same order; a group does not inherit the timeout.
         ranks = [[s * num_shards + d for s in range(num_stages)] for d in range(num_shards)]
         by_shard = [dist.new_group(column, timeout=limit) for column in ranks]
         by_stage = [dist.new_group(list(row), timeout=limit) for row in zip(*ranks, strict=True)]
         self._stages, self._shards = by_shard[self.shard], by_stage[self.stage]
 
+    @contextmanager
+    def _in_touch(self, what: str) -> Iterator[None]:
+        """Name what was under way when a process was lost. gloo has one error for all; our own clock tells why."""
+        began = time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            late = time.monotonic() - began >= self._timeout
+            why = "it did not answer in time" if late else "its connection broke"
+            raise LostWorkerError(f"lost another process while {what}: {why}") from error
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Count the body as waiting."""
+        with self.traffic.waiting(), self._in_touch(what):
+            yield
+
+    @contextmanager
+    def sending(self, tensor: Tensor, what: str) -> Iterator[None]:
+        """Count the body as sending this tensor."""
+        with self.traffic.sending(tensor), self._in_touch(what):
+            yield
+
     def agree(self, notes: Mapping[str, object]) -> None:
-        """Refuse, on every process alike, to go on with processes that run something else."""
+        """Compare everyone's notes with those of rank 0."""
         text = json.dumps({"protocol": PROTOCOL, **notes}, sort_keys=True)
         everyone = [json.loads(note) for note in self.gather(text)]
         for rank, theirs in enumerate(everyone):
@@ -159,12 +155,11 @@ class DistributedWorld:
         """Everyone's text, as bytes: nothing is pickled."""
         content = bytearray(text.encode())
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-        with self.traffic.waiting(), _in_touch("comparing notes with the other processes"):
+        with self.waiting("comparing notes with the other processes"):
             dist.all_gather(sizes, torch.tensor([len(content)]))
-            longest = max(int(size) for size in sizes)
-            parts = [torch.empty(max(1, longest), dtype=torch.uint8) for _ in sizes]
-            mine = torch.frombuffer(content.ljust(max(1, longest), b"\0"), dtype=torch.uint8)
-            dist.all_gather(parts, mine)
+            longest = max(1, *(int(size) for size in sizes))
+            parts = [torch.empty(longest, dtype=torch.uint8) for _ in sizes]
+            dist.all_gather(parts, torch.frombuffer(content.ljust(longest, b"\0"), dtype=torch.uint8))
         return [bytes(part[: int(size)].tolist()).decode() for part, size in zip(parts, sizes, strict=True)]
 
     def sum_over_shards(self, total: Tensor) -> Tensor:
@@ -172,7 +167,7 @@ class DistributedWorld:
         if self.num_shards == 1:
             return total
         parts = [torch.empty_like(total) for _ in range(self.num_shards)]
-        with self.traffic.waiting(), _in_touch("adding up over the shards"):
+        with self.waiting("adding up over the shards"):
             dist.all_gather(parts, total.contiguous(), group=self._shards)
         self.traffic.bytes_sent += (self.num_shards - 1) * total.numel() * total.element_size()
         while len(parts) > 1:
@@ -182,40 +177,41 @@ class DistributedWorld:
 
     def sum_over_stages(self, values: Tensor) -> Tensor:
         """Each entry comes from one stage, the others add zero: exact in any order."""
-        with self.traffic.waiting(), _in_touch("sharing the reports of an iteration"):
+        with self.waiting("sharing the reports of an iteration"):
             dist.all_reduce(values, group=self._stages)
         return values
 
     def broadcast(self, tensor: Tensor, stage: int) -> Tensor:
         """From a stage to the others of this shard."""
         tensor = tensor.contiguous()
-        with self.traffic.waiting(), _in_touch("sharing weights"):
-            dist.broadcast(tensor, src=self._rank_of(stage), group=self._stages)
+        with self.waiting("sharing weights"):
+            dist.broadcast(tensor, src=self.rank_of(stage), group=self._stages)
         return tensor
 
     def send(self, tensor: Tensor, stage: int) -> None:
         """To another stage of this shard."""
-        with self.traffic.sending(tensor), _in_touch(f"sending to rank {self._rank_of(stage)}"):
-            dist.send(tensor.contiguous(), self._rank_of(stage), tag=_tag("p", 0, _MAX_CHUNKS - 1))
+        with self.sending(tensor, f"sending to rank {self.rank_of(stage)}"):
+            dist.send(tensor.contiguous(), self.rank_of(stage), tag=_WHOLE)
 
     def receive(self, tensor: Tensor, stage: int) -> None:
         """From another stage of this shard."""
-        with self.traffic.waiting(), _in_touch(f"waiting for rank {self._rank_of(stage)}"):
-            dist.recv(tensor, self._rank_of(stage), tag=_tag("p", 0, _MAX_CHUNKS - 1))
+        with self.waiting(f"waiting for rank {self.rank_of(stage)}"):
+            dist.recv(tensor, self.rank_of(stage), tag=_WHOLE)
 
     def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkInbox:
         """Where p or m arrives."""
-        return ChunkInbox(kind, self._rank_of(stage), array, bounds, self.traffic)
+        return ChunkInbox(self, kind, stage, array, bounds)
 
     def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkOutbox:
         """From where p or m goes."""
-        return ChunkOutbox(kind, self._rank_of(stage), array, bounds, self.traffic)
+        return ChunkOutbox(self, kind, stage, array, bounds)
 
     def close(self) -> None:
         """Leave together: a process that tears down its connections while another still uses them would abort it."""
-        with _in_touch("leaving"):
+        with self._in_touch("leaving"):
             dist.barrier()
         dist.destroy_process_group()
 
-    def _rank_of(self, stage: int) -> int:
+    def rank_of(self, stage: int) -> int:
+        """The rank that holds a stage's layers and this process's samples."""
         return stage * self.num_shards + self.shard

@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -29,12 +30,15 @@ from pdadmm.engine.layers import Layers, SavedLayers
 from pdadmm.engine.placement import Placement, from_counts
 from pdadmm.engine.problem import Problem, method_weights
 from pdadmm.engine.schedule import Schedule, Step, make_schedules
-from pdadmm.engine.world import Inbox, LocalWorld, Outbox, World
+from pdadmm.engine.world import World
 from pdadmm.errors import DamageError
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.state import TileSource
 from pdadmm.math.tiles import Tiling
 from pdadmm.network import Network
+
+if TYPE_CHECKING:
+    from pdadmm.engine.comm import ChunkInbox, ChunkOutbox
 
 VARIABLES = ("p", "W", "b", "z", "q")
 _REPORT_FIELDS = tuple(field.name for field in dataclasses.fields(LayerReport))
@@ -44,9 +48,8 @@ _REPORT_FIELDS = tuple(field.name for field in dataclasses.fields(LayerReport))
 class Boundary:
     """The link to a neighbouring stage."""
 
-    stage: int
-    inbox: Inbox
-    outbox: Outbox
+    inbox: ChunkInbox
+    outbox: ChunkOutbox
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Engine:
         placement: Placement | None = None,
     ) -> None:
         self._config, self._problem = config, problem
-        self._world: World = world or LocalWorld()
+        self._world: World = world or World()
         placement = placement or from_counts([len(config.hidden) + 1])
         self._layers = Layers(config, problem, layers, self._world, placement)
         self._ws = self._layers.workspace
@@ -355,13 +358,13 @@ class Engine:
             inbox = self._world.inbox("m", stage, self._wire(first.p.shape[1]), bounds)
             first.rounded_p = self._wire(first.p.shape[1]) if self._rounds else None
             sent = first.p if first.rounded_p is None else first.rounded_p
-            self._left = Boundary(stage, inbox, self._world.outbox("p", stage, sent, bounds))
+            self._left = Boundary(inbox, self._world.outbox("p", stage, sent, bounds))
             inbox.post()
         if after is not None:
             stage = self.placement.owner(after)
             inbox, m = self._world.inbox("p", stage, self._wire(len(last.b)), bounds), self._wire(len(last.b))
             last.rounded_m = m if self._rounds else None
-            self._right = Boundary(stage, inbox, self._world.outbox("m", stage, m, bounds))
+            self._right = Boundary(inbox, self._world.outbox("m", stage, m, bounds))
 
     def _send_first_p(self) -> None:
         """p where the growth stage begins, which L_rho is measured with there."""

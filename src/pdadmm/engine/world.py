@@ -1,7 +1,7 @@
-"""The other processes of a run, as an engine sees them; and a world without any.
+"""The other processes of a run, as an engine sees them, where there are none.
 
 A run is a mesh: `num_stages` runs of layers times `num_shards` sets of samples. `pdadmm.engine.comm` has the world of
-torch.distributed; a run in one process uses `LocalWorld` and needs nothing of it.
+torch.distributed; a run in one process uses `World` itself and needs nothing of it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from pdadmm.engine.comm import ChunkInbox, ChunkOutbox
 
 Bounds = Sequence[tuple[int, int]]
 """First and last row of each chunk."""
@@ -42,77 +45,8 @@ class Traffic:
         self.bytes_sent += tensor.numel() * tensor.element_size()
 
 
-class Inbox(Protocol):
-    """An array that arrives chunk by chunk, again and again."""
-
-    def post(self) -> None:
-        """Be ready for the next array; the present one may be overwritten from now on."""
-
-    def tile(self, rows: slice, out: Tensor) -> Tensor:
-        """These rows, once they are here."""
-
-    def finish(self) -> None:
-        """Wait for all of it."""
-
-
-class Outbox(Protocol):
-    """An array that is sent chunk by chunk, again and again."""
-
-    array: Tensor
-
-    def send(self, chunk: int) -> None:
-        """Send a chunk; its rows must not change until it is `free`."""
-
-    def free(self, chunk: int) -> None:
-        """Wait until a chunk's rows may change."""
-
-    def finish(self) -> None:
-        """Wait for all chunks."""
-
-
-class World(Protocol):
-    """Where this process stands in the mesh, and how it reaches the others."""
-
-    stage: int
-    num_stages: int
-    shard: int
-    num_shards: int
-    local_processes: int
-    traffic: Traffic
-
-    def agree(self, notes: Mapping[str, object]) -> None:
-        """Refuse, on every process alike, to go on with processes that run something else."""
-
-    def gather(self, text: str) -> list[str]:
-        """What every process says, in the order of ranks, on every process."""
-
-    def sum_over_shards(self, total: Tensor) -> Tensor:
-        """The sum of the shards' totals, in the order of the tree, the same bits on all of them."""
-
-    def sum_over_stages(self, values: Tensor) -> Tensor:
-        """Add up what the stages contribute, in place."""
-
-    def broadcast(self, tensor: Tensor, stage: int) -> Tensor:
-        """Give every stage what `stage` has."""
-
-    def send(self, tensor: Tensor, stage: int) -> None:
-        """Send a whole tensor to another stage."""
-
-    def receive(self, tensor: Tensor, stage: int) -> None:
-        """Receive a whole tensor from another stage."""
-
-    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Inbox:
-        """Where arrays of this kind arrive from another stage."""
-
-    def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Outbox:
-        """From where arrays of this kind go to another stage."""
-
-    def close(self) -> None:
-        """Leave, together with the others."""
-
-
-class LocalWorld:
-    """One process has all layers and all samples."""
+class World:
+    """Where this process stands in the mesh, and how it reaches the others; here it is alone and has everything."""
 
     stage = 0
     num_stages = 1
@@ -124,39 +58,39 @@ class LocalWorld:
         self.traffic = Traffic()
 
     def agree(self, notes: Mapping[str, object]) -> None:
-        """Nobody to disagree."""
+        """Refuse, on every process alike, to go on with processes that run something else."""
 
     def gather(self, text: str) -> list[str]:
-        """Nobody else."""
+        """What every process says, in the order of ranks, on every process."""
         return [text]
 
     def sum_over_shards(self, total: Tensor) -> Tensor:
-        """Already whole."""
+        """The sum of the shards' totals, in the order of the tree, the same bits on all of them."""
         return total
 
     def sum_over_stages(self, values: Tensor) -> Tensor:
-        """Already whole."""
+        """Add up what the stages contribute, in place."""
         return values
 
     def broadcast(self, tensor: Tensor, stage: int) -> Tensor:
-        """Already here."""
+        """Give every stage what `stage` has."""
         return tensor
 
     def send(self, tensor: Tensor, stage: int) -> None:
-        """Never asked for."""
+        """Send a whole tensor to another stage."""
         raise AssertionError("there is no other stage")
 
     def receive(self, tensor: Tensor, stage: int) -> None:
-        """Never asked for."""
+        """Receive a whole tensor from another stage."""
         raise AssertionError("there is no other stage")
 
-    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Inbox:
-        """Never asked for."""
+    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkInbox:
+        """Where arrays of this kind arrive from another stage."""
         raise AssertionError("there is no other stage")
 
-    def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> Outbox:
-        """Never asked for."""
+    def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkOutbox:
+        """From where arrays of this kind go to another stage."""
         raise AssertionError("there is no other stage")
 
     def close(self) -> None:
-        """Nobody to leave."""
+        """Leave, together with the others."""
