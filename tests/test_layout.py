@@ -34,7 +34,7 @@ ROWS = [
 HEIGHT = {name: height for height, row in enumerate(ROWS) for name in row}
 LAZY = {
     "altair": ("charts",),
-    "vl_convert": ("charts",),
+    "vl_convert": ("charts", "report"),
     "jinja2": ("report",),
     "matplotlib": ("gantt",),
     "polars": ("data",),

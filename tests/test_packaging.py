@@ -40,7 +40,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel(tmp_path)).namelist())
     package = {name.removeprefix("pdadmm/") for name in names if name.startswith("pdadmm/")}
     assert package == tracked(SOURCE)
-    assert {"py.typed", "report/assets/page.html"} <= package
+    assert {"py.typed", "report/templates/report.html"} <= package
     others = {name.split("/")[0] for name in names} - {"pdadmm"}
     assert [name for name in others if not re.fullmatch(r"pdadmm-[\w.]+\.dist-info", name)] == []
 
@@ -124,8 +124,8 @@ def test_the_lock_has_a_hash_for_everything_but_torch_and_names_no_host() -> Non
 def test_extras_are_imported_only_when_they_are_used() -> None:
     core, extras = declared()
     eager = {name for name, top in imports().items() if top}
-    # charts is itself imported only when one is asked for; test_layout sees to it that it is.
-    assert eager - core - {"matplotlib", "altair", "vl_convert"} == set()
+    # charts and report.page are themselves imported only when they are asked for; test_layout sees to it that it is.
+    assert eager - core - {"matplotlib", "altair", "vl_convert", "jinja2"} == set()
     assert extras & core == set()
 
 

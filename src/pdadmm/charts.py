@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,34 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Hidden layers": ("layers",),
 }
 """The title of each panel and the keys of the history that it shows."""
+CURVES = tuple(key for keys in PANELS.values() for key in keys)
 LINEAR = {"Score", "Hidden layers"}
 COLOURS = ("#2f7fc4", "#d1651a", "#1f9068", "#b85a9b", "#a37a1c", "#7a68bd", "#c2514f", "#5a8296", "#6f8a2b", "#8f6f5e")
 """Each can be told from white paper and from black."""
 POINTS = 400  # of a curve, more than its pixels
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": "system-ui, -apple-system, Segoe UI, Roboto, DejaVu Sans, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "gridOpacity": 0.13,
+        "domainOpacity": 0.4,
+        "tickOpacity": 0.4,
+        "titleFontWeight": "normal",
+        "labelOverlap": True,
+    }
+    | dict.fromkeys(("labelColor", "titleColor", "gridColor", "domainColor", "tickColor"), "currentColor"),
+    "title": {"color": "currentColor", "anchor": "start", "fontSize": 13, "fontWeight": 600},
+    "legend": {"labelColor": "currentColor", "titleColor": "currentColor"},
+}
+"""Text and lines have the colour of the text around, so that a page may be dark."""
 CELLS = 160  # columns of a heat map or timeline
 COMPARED = 12  # series whose values are shown together under the cursor
 
 
-def columns(rows: Sequence[Row], label: str = "this run", colour: int = 0, most: int = POINTS) -> dict[str, Any]:
+def columns(
+    rows: Sequence[Row], keys: Iterable[str], label: str = "this run", colour: int = 0, most: int = POINTS
+) -> dict[str, Any]:
     """One run as the charts take it: a list for each key, over not more than about `most` of its epochs."""
     kept = thinned(rows, most, ("grown", "handed_over_from", "stationarity"))
     elapsed, total = {}, 0.0
@@ -49,7 +69,7 @@ def columns(rows: Sequence[Row], label: str = "this run", colour: int = 0, most:
         elapsed[row["epoch"]] = total
     run: dict[str, Any] = {"label": label, "colour": COLOURS[colour % len(COLOURS)]}
     run |= {"epoch": [row["epoch"] for row in kept], "seconds": [_number(elapsed[row["epoch"]]) for row in kept]}
-    for key in {key for keys in PANELS.values() for key in keys}.union(CERTIFICATE):
+    for key in keys:
         values = [_number(row.get(key)) for row in kept]
         run[key] = values if any(value is not None for value in values) else []
     return run
@@ -74,43 +94,91 @@ def curves(
 
     The parameter `hidden` of a switchable chart lists the labels that are not drawn.
     """
-    keys = [key for key in keys if any(run[key] for run in runs)]
-    labels = list(dict.fromkeys(run["label"] for run in runs))
-    together, one = by == "epoch", len(labels) == 1
+    keys = tuple(key for key in keys if any(run[key] for run in runs))
+    labels = tuple(dict.fromkeys(run["label"] for run in runs))
+    scale = _LINEAR if title in LINEAR else _scale([v for run in runs for key in keys for v in run[key]])
+    return _curves(title, (by, None), keys, by, labels, len(labels) < len(runs), scale, switchable, False)
+
+
+def figure(title: str, x: str, y: str, series: Sequence[dict[str, Any]]) -> tuple[alt.LayerChart, list[dict[str, Any]]]:
+    """A figure of an experiment, whose series have a name, `x` and `y`; and the data `runs` of the chart."""
+    runs = [
+        {"label": one["name"], "run": one["name"], "epoch": one["x"], "seconds": [], "value": one["y"]}
+        for one in series
+    ]
+    values = [abs(value) for run in runs for value in run["value"] if value]
+    scale = _scale([v for run in runs for v in run["value"]])
+    if scale[0] == "symlog" or not values or max(values) < _WIDE * min(values):
+        scale = _LINEAR
+    return _curves(title, (x, y), ("value",), "epoch", tuple(r["label"] for r in runs), False, scale, False, True), runs
+
+
+_WIDE = 100.0  # the ratio of values from which a figure's scale is logarithmic
+
+
+@lru_cache
+def _curves(
+    title: str,
+    axes: tuple[str, str | None],
+    keys: tuple[str, ...],
+    by: str,
+    labels: tuple[str, ...],
+    several: bool,
+    scale: _Scale,
+    switchable: bool,
+    has_legend: bool,
+) -> alt.LayerChart:
+    """Curves of any data: charts that differ in nothing else are the same object."""
+    together, one = by == "epoch", len(labels) == 1 and not has_legend
+    parts = [key.replace("_", " ") for key in keys]
     base = (
         alt.Chart(alt.NamedData("runs"))
         .transform_flatten(["epoch", "seconds", *keys])
-        .transform_fold([*keys], as_=["key", "value"])
+        .transform_fold([*keys], as_=["key", "of"])
         .transform_calculate(part="join(split(datum.key, '_'), ' ')")
         .transform_calculate(series="datum.part" if one else "datum.label" if len(keys) == 1 else _BOTH)
-        .transform_filter("isValid(datum.value)" + (" && indexof(hidden, datum.label) < 0" if switchable else ""))
+        .transform_filter("isValid(datum.of)" + (" && indexof(hidden, datum.label) < 0" if switchable else ""))
     )
-    x = alt.X(f"{by}:Q").title(by).scale(nice=False, zero=not together)
-    y = alt.Y("mean(value):Q" if together else "value:Q").title(None).scale(_scale(runs, keys, title in LINEAR))
-    parts = [key.replace("_", " ") for key in keys]
-    colour = alt.Color("colour:N").scale(None)
-    if one:
-        scale = alt.Scale(domain=parts, range=list(COLOURS[: len(parts)]))
-        legend = alt.Legend(orient="top", title=None) if len(parts) > 1 else None
-        colour = alt.Color("part:N").scale(scale).legend(legend)
-    faint = alt.Opacity("part:N").scale(domain=parts, range=[1.0, *[0.45] * (len(parts) - 1)]).legend(None)
-    opacity: Any = alt.value(1) if one or len(parts) == 1 else faint
+    x = alt.X(f"{by}:Q").title(axes[0]).scale(nice=False, zero=not together)
+    kind, constant, ticks = scale
+    y = alt.Y("mean(of):Q" if together else "of:Q").title(axes[1])
+    if kind == "symlog":
+        y = y.scale(type="symlog", nice=False, constant=constant).axis(values=list(ticks))
+    else:
+        y = y.scale(type="log", nice=False) if kind == "log" else y.scale(zero=False)
+    colour: alt.Color = alt.Color("colour:N").scale(None)
+    opacity: Any = alt.value(1)
+    if one or has_legend:
+        names = list(labels) if has_legend else parts
+        palette = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
+        legend = alt.Legend(
+            orient="bottom", title=None, columns=2, labelLimit=320, symbolType="stroke", symbolStrokeWidth=3
+        )
+        colour = alt.Color("label:N" if has_legend else "part:N").scale(palette)
+        colour = colour.legend(legend if len(names) > 1 else None)
+    elif len(parts) > 1:
+        opacity = alt.Opacity("part:O").scale(domain=parts, range=[1.0, *[0.45] * (len(parts) - 1)]).legend(None)
     detail = ["label:N", "part:N", *([] if together else ["run:N"])]
-    lines = base.mark_line(strokeWidth=2).encode(x, y, colour, opacity=opacity, detail=detail)
-    layers: list[Any] = [lines.add_params(alt.param(name="hidden", value=[])) if switchable else lines]
-    if together and len(labels) < len(runs):
-        band = base.mark_area(opacity=0.18).encode(x, alt.Y("min(value):Q"), alt.Y2("max(value):Q"), colour)
+    line = base.mark_line(strokeWidth=2, point=has_legend).encode(x, y, colour, detail=detail)
+    if switchable:
+        line = line.add_params(alt.param(name="hidden", value=[]))
+    if has_legend:
+        chosen = alt.selection_point(fields=["label"], bind="legend")
+        line = line.add_params(chosen)
+        opacity = alt.condition(chosen, alt.value(1), alt.value(0.12))
+    layers: list[Any] = [line.encode(opacity=opacity)]
+    if several and together:
+        band = base.mark_area(opacity=0.18).encode(x, alt.Y("min(of):Q"), alt.Y2("max(of):Q"), colour)
         layers.append(band.encode(detail=detail))
-    names = parts if one else labels if len(parts) == 1 else [f"{label}, {part}" for label in labels for part in parts]
-    name = "near" + "".join(letter for letter in title if letter.isascii() and letter.isalnum())
-    layers += _cursor(base, x, y, colour, name, names if together and len(names) <= COMPARED else [])
-    if together:
+    told = labels if len(parts) == 1 else [f"{label}, {part}" for label in labels for part in parts]
+    told = parts if one else told
+    layers += _cursor(base, x, y, colour, title, by, told if together and len(told) <= COMPARED else [])
+    if together and not has_legend:
         ruled = alt.Chart(alt.NamedData("marks")).encode(alt.X("epoch:Q"), tooltip=["epoch:Q", "text:N"])
         layers.append(ruled.mark_rule(strokeDash=[2, 3], opacity=0.6, color="gray"))
         if one:
-            layers.append(
-                ruled.mark_text(align="left", dx=4, fontSize=10, color="gray").encode(y=alt.value(8), text="text:N")
-            )
+            text = ruled.mark_text(align="left", dx=4, fontSize=10, color="gray")
+            layers.append(text.encode(y=alt.value(8), text="text:N"))
     return alt.LayerChart(layer=layers, title=title, height=210)
 
 
@@ -118,41 +186,58 @@ _BOTH = "datum.label + ', ' + datum.part"
 
 
 def _cursor(
-    base: alt.Chart, x: alt.X, y: alt.Y, colour: alt.Color, param: str, names: Sequence[str]
+    base: alt.Chart, x: alt.X, y: alt.Y, colour: alt.Color, title: str, by: str, names: Sequence[str]
 ) -> list[alt.Chart]:
     """The values under the cursor: of all series of these names at the nearest epoch, else of the nearest point."""
-    dots = base.mark_point(filled=True, size=55, opacity=1).encode(x, y, colour)
     near = alt.selection_point(
-        param,
+        "near" + "".join(letter for letter in title if letter.isascii() and letter.isalnum()),
         nearest=True,
         on="pointerover",
         clear="pointerout",
         empty=False,
         encodings=["x"] if names else ["x", "y"],
     )
+    row = "(datum.datum || datum)"  # of the area around a mark, in which the cursor is nearest to it
+    told = [f"'epoch': {row}.epoch", *([f"'seconds': format({row}.seconds, '.4g')"] if by == "seconds" else [])]
     if not names:
-        told = ["series:N", "run:N", "epoch:Q", "seconds:Q", alt.Tooltip("value:Q", format=".5g")]
-        dots = base.mark_point(filled=True, size=55).encode(x, alt.Y("value:Q"), colour, tooltip=told)
-        return [dots.encode(opacity=alt.condition(near, alt.value(1), alt.value(0))).add_params(near)]
-    # One object of names and values; a run that has no such epoch is left out of it.
-    values = [f"datum[{n}] != null ? {{{n}: format(datum[{n}], '.5g')}} : {{}}" for n in map(json.dumps, names)]
-    told_all = alt.expr(f"merge({{'title': 'epoch ' + datum.epoch}}, {', '.join(values)})")
+        told = [f"'title': {row}.series, 'run': {row}.run", *told, f"'value': format({row}.of, '.5g')"]
+        dots = base.mark_point(filled=True, size=55).encode(x, alt.Y("of:Q"), colour)
+        dots = dots.encode(opacity=alt.condition(near, alt.value(1), alt.value(0)), tooltip=_box(told))
+        return [dots.add_params(near)]
+    # A series that has no such epoch is left out of the box.
+    values = [f"isValid({row}[{n}]) ? {{{n}: format({row}[{n}], '.5g')}} : {{}}" for n in map(json.dumps, names)]
     rule = (
-        base.transform_pivot("series", value="value", groupby=["epoch"], op="mean")
+        base.transform_pivot("series", value="of", groupby=["epoch"], op="mean")
         .mark_rule(color="gray")
-        .encode(x, opacity=alt.condition(near, alt.value(0.6), alt.value(0)), tooltip=alt.value(told_all))
+        .encode(x, opacity=alt.condition(near, alt.value(0.6), alt.value(0)), tooltip=_box(told, *values))
     )
+    dots = base.mark_point(filled=True, size=55, opacity=1).encode(x, y, colour, detail=["label:N", "part:N"])
     return [rule.add_params(near), dots.transform_filter(near)]
 
 
-def _scale(runs: Sequence[dict[str, Any]], keys: Sequence[str], is_linear: bool) -> alt.Scale:
-    """Logarithmic; where some values are not positive, nearly so."""
-    values = [abs(value) for run in runs for key in keys for value in run[key] if value]
-    if is_linear or not values:
-        return alt.Scale(zero=False)
-    if all(value is None or value > 0 for run in runs for key in keys for value in run[key]):
-        return alt.Scale(type="log", nice=False)
-    return alt.Scale(type="symlog", constant=max(min(values), 1e-6 * max(values)))
+def _box(pairs: Sequence[str], *more: str) -> Any:
+    """The box beside the cursor, of names and expressions."""
+    return alt.value(alt.expr(f"merge({{{', '.join(pairs)}}}, {', '.join(more) or '{}'})"))
+
+
+_Scale = tuple[str, float, tuple[float, ...]]
+"""The kind of a scale; of a symlog one, from where on it is logarithmic, and its ticks."""
+_LINEAR: _Scale = ("linear", 1.0, ())
+
+
+def _scale(values: Sequence[float | None]) -> _Scale:
+    """Logarithmic; where some values are not positive, nearly so, with powers of ten as ticks."""
+    found = [value for value in values if value is not None]
+    sizes = [abs(value) for value in found if value]
+    if not sizes:
+        return _LINEAR
+    if min(found) > 0:
+        return "log", 1.0, ()
+    first = math.floor(math.log10(max(min(sizes), 1e-6 * max(sizes))))
+    last = math.floor(math.log10(max(sizes)))
+    powers = [10.0**exponent for exponent in range(last, first - 1, -((last - first) // 4 + 1))]
+    ticks = [tick for power in powers for tick in (-power, power) if min(found) <= tick <= max(found)]
+    return "symlog", 10.0**first, (*ticks, 0.0)
 
 
 def heat_map(rows: Sequence[Row], most: int = CELLS) -> list[dict[str, Any]]:
@@ -171,8 +256,9 @@ def heat_map(rows: Sequence[Row], most: int = CELLS) -> list[dict[str, Any]]:
 
 
 HEAT_MAP = (
-    alt.Chart(alt.NamedData("cells"))
+    alt.Chart(alt.NamedData("cells"), height=220)
     .transform_flatten(["epoch", "end", "residual"])
+    .transform_filter("datum.residual > 0")
     .mark_rect(clip=True)
     .encode(
         alt.X("epoch:Q").scale(nice=False, zero=False).title("epoch"),
@@ -200,7 +286,7 @@ def timeline(rows: Sequence[Row], most: int = CELLS) -> list[dict[str, Any]]:
 
 
 TIMELINE = (
-    alt.Chart(alt.NamedData("cells"))
+    alt.Chart(alt.NamedData("cells"), height=220)
     .transform_flatten(["epoch", "end", *SPENT])
     .transform_calculate(all="datum.compute + datum.wait + datum.send")
     .transform_joinaggregate(longest="max(all)")
@@ -230,12 +316,12 @@ TIMELINE = (
 
 def with_data(chart: Any, **datasets: Sequence[dict[str, Any]]) -> Any:
     """The chart together with the data it names, as notebooks and pictures need it."""
-    return chart.properties(datasets={name: list(rows) for name, rows in datasets.items()})
+    return chart.properties(config=CONFIG, datasets={name: list(rows) for name, rows in datasets.items()})
 
 
 def run_chart(rows: Sequence[Row]) -> Any:
     """Objective, residual and scores of a run by epoch: what `plot.png` shows, and what a notebook can display."""
-    run = columns(rows)
+    run = columns(rows, CURVES)
     panels = [
         curves([run], title, PANELS[title]).properties(width=330)
         for title in ("Objective", "Residual", "Score")
@@ -248,7 +334,7 @@ def run_chart(rows: Sequence[Row]) -> Any:
 def plot_run(rows: Sequence[Row], path: Path) -> None:
     """Draw a run into a PNG file."""
     buffer = io.BytesIO()
-    run_chart(rows).save(buffer, format="png", scale_factor=1.5)
+    run_chart(rows).properties(background="white").save(buffer, format="png", scale_factor=1.5)
     write_whole(path, buffer.getvalue())
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from pdadmm.cli.options import add_output_flags
 from pdadmm.cli.progress import print_notes
-from pdadmm.report import write_report
 
 
 def add_parser(commands: Any) -> None:
@@ -22,6 +21,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page and say where it is."""
+    from pdadmm.report import write_report  # it takes a while to load
+
     report = write_report(arguments.path, arguments.out)
     if arguments.json:
         found = {

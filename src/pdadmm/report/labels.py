@@ -1,82 +1,73 @@
-"""What to call the runs beside each other: one label for those that differ in their seed alone."""
+"""The options that were given to runs, and labels made of them: one for all runs that differ in their seed alone."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from pdadmm.config import Config
-from pdadmm.report.options import Option, options
+from pdadmm.notation import format_hidden
 from pdadmm.report.runs import FoundRun
 
+_DECIDING = ("data", "method", "epochs", "solver", "nu")  # other defaults follow from these
 _SHAPING = {"workers", "shards", "epochs"}  # a run may be resumed with others, but they shape seconds, ridge and growth
-_NAMED = 3  # differences that a label spells out; with a fourth the run's own name is shorter
+_SPELLED_OUT = 3  # differences in a label; with a fourth the run's own name is shorter
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """What trained a run, data and seed aside."""
+class Option:
+    """An option whose value differs from what it would be if it had not been given."""
 
-    method: str
-    given: tuple[tuple[str, str], ...]
+    name: str
+    value: str
+    default: str
+    help: str
+
+
+def given(config: Config) -> list[Option]:
+    """The options of a resolved configuration that were given."""
+    names = _DECIDING if config.method == "pdadmm" else _DECIDING[:3]
+    plain: dict[str, Any] = {name: getattr(config, name) for name in names}
+    usual, first = Config(**plain).resolved(), Config().resolved()
+    found = []
+    for field in dataclasses.fields(config):
+        default = getattr(first if field.name in plain else usual, field.name)
+        if (value := getattr(config, field.name)) != default:
+            found.append(Option(field.name, _text(value), _text(default), field.metadata["help"]))
+    return found
+
+
+def _text(value: object) -> str:
+    return "not set" if value is None else format_hidden(value) if isinstance(value, tuple) else str(value)
 
 
 def labels(runs: Sequence[FoundRun]) -> list[str]:
-    """For every run its method, and the options that were given it and tell it from the others on its data set.
-
-    A default need not be said, nor what follows from another option. Where the options would be too many, what the
-    names of such runs have in common stands for them.
-    """
-    keys = [_key(run.config) if run.config else {} for run in runs]
-    kinds = [
-        _Kind(_method(run, runs), tuple((option.name, option.value) for option in key.values() if option.is_given))
-        for run, key in zip(runs, keys, strict=True)
+    """For every run its method, and the options that tell it from the others of that method on its data set."""
+    free = {field.name for field in dataclasses.fields(Config) if field.metadata["on_resume"] == "free"}
+    skipped = (free - _SHAPING) | {"seed", "method"}
+    chosen = [
+        {option.name: option.value for option in given(run.config) if option.name not in skipped} if run.config else {}
+        for run in runs
     ]
     result = []
-    for run, kind, key in zip(runs, kinds, keys, strict=True):
-        beside = [k for r, o, k in zip(runs, kinds, keys, strict=True) if (r.data, o.method) == (run.data, kind.method)]
-        parts = [_part(option) for option in key.values() if option.is_given and _differs(option, beside)]
-        if len(parts) > _NAMED:
-            parts = [_common_name([other.name for other, o in zip(runs, kinds, strict=True) if o == kind])]
-        result.append(", ".join([kind.method, *parts]))
-    return _told_apart(runs, kinds, result)
+    for run, mine in zip(runs, chosen, strict=True):
+        if run.config is None:
+            result.append(run.name)
+            continue
+        beside = [
+            theirs
+            for other, theirs in zip(runs, chosen, strict=True)
+            if (other.data, other.method) == (run.data, run.method)
+        ]
+        parts = [_part(name, value) for name, value in mine.items() if any(o.get(name) != value for o in beside)]
+        if len(parts) > _SPELLED_OUT:
+            alike = zip(runs, chosen, strict=True)
+            parts = [next(r.name for r, theirs in alike if theirs == mine and r.data == run.data)]
+        result.append(", ".join([run.method, *parts]))
+    return result
 
 
-def _common_name(names: Sequence[str]) -> str:
-    """The parts of the last folder's name that all have: `mnist-theory` and `kmnist-theory` are `theory`."""
-    first, *others = [Path(name).name.split("-") for name in names]
-    return "-".join(part for part in first if all(part in other for other in others)) or Path(names[0]).name
-
-
-def _told_apart(runs: Sequence[FoundRun], kinds: Sequence[_Kind], found: Sequence[str]) -> list[str]:
-    """Runs of other options on the same data set must not share a label: then each has its own name in it."""
-    known: dict[tuple[str, str], set[_Kind]] = {}
-    for run, kind, label in zip(runs, kinds, found, strict=True):
-        known.setdefault((run.data, label), set()).add(kind)
-    return [
-        label if len(known[run.data, label]) == 1 else f"{kind.method}, {run.name}"
-        for run, kind, label in zip(runs, kinds, found, strict=True)
-    ]
-
-
-def _method(run: FoundRun, runs: Sequence[FoundRun]) -> str:
-    if run.config is None or run.method != "pdadmm":
-        return run.method
-    solvers = {other.config.solver for other in runs if other.config and other.method == "pdadmm"}
-    return f"pdadmm {run.config.solver}" if len(solvers) > 1 else "pdadmm"
-
-
-def _key(config: Config) -> dict[str, Option]:
-    """The options that make another curve of it."""
-    free = {name for name, field in Config.__dataclass_fields__.items() if field.metadata["on_resume"] == "free"}
-    skipped = (free - _SHAPING) | {"seed", "method", "solver"}
-    return {option.name: option for option in options(config) if option.name not in skipped}
-
-
-def _differs(option: Option, beside: Sequence[dict[str, Option]]) -> bool:
-    return any(key[option.name].value != option.value for key in beside if option.name in key)
-
-
-def _part(option: Option) -> str:
-    return option.value if option.name == "hidden" else f"{option.name.replace('_', ' ')} {option.value or 'not set'}"
+def _part(name: str, value: str) -> str:
+    return value if name in ("hidden", "solver") else f"{name.replace('_', ' ')} {value}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,18 @@ from pdadmm.rundir import (
     read_history,
 )
 
-EXPERIMENT_FILE = "experiment.json"
+EXPERIMENT_FILE = "result.json"
 _LARGEST = 2**28  # bytes of a file that is read as a whole
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page; numbers are numbers, and None is an empty cell."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
 
 
 @dataclass
@@ -55,67 +64,55 @@ class FoundRun:
     @property
     def data(self) -> str:
         """The data set's name, or its file's."""
-        return Path(self.config.data).name if self.config else "unknown"
+        return printable(Path(self.config.data).name) if self.config else "unknown"
+
+    @property
+    def epoch(self) -> int:
+        """The last."""
+        return int(self.rows[-1]["epoch"]) if self.rows else 0
 
     @property
     def seconds(self) -> float:
         """Of training, over all rows."""
         return sum(number_in(row, "seconds") or 0.0 for row in self.rows)
 
-    def last(self, key: str) -> float | None:
-        """The last value that the history has for a key."""
-        return next((value for row in reversed(self.rows) if (value := number_in(row, key)) is not None), None)
+    def last(self, *keys: str) -> float | None:
+        """The last value that the history has for one of the keys."""
+        values = (number_in(row, key) for key in keys for row in reversed(self.rows))
+        return next((value for value in values if value is not None), None)
 
 
 def find_folders(folder: Path) -> tuple[list[Path], list[Path]]:
     """Run directories and folders of experiments, at and below a folder, in the order of their names."""
     runs, experiments = [], []
-    for path, names in _walk(folder):
-        if HISTORY_FILE in names:
-            runs.append(path)
-        if EXPERIMENT_FILE in names:
-            experiments.append(path)
-    return runs, experiments
-
-
-def _walk(folder: Path) -> Iterator[tuple[Path, set[str]]]:
     for place, folders, files in os.walk(folder):
         # What belongs to a run is no folder of runs, and hidden folders are nobody's results.
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in (CHECKPOINTS, EVENTS))
-        yield Path(place), set(files)
+        runs += [Path(place)] if HISTORY_FILE in files else []
+        experiments += [Path(place)] if EXPERIMENT_FILE in files else []
+    return runs, experiments
 
 
 def read_run(path: Path, folder: Path) -> FoundRun:
     """A run as far as it can be read."""
-    name = path.relative_to(folder).as_posix() if path != folder else path.resolve().name
-    found = FoundRun(path, name)
+    found = FoundRun(path, printable(path.relative_to(folder).as_posix() if path != folder else path.resolve().name))
     running = is_in_use(path)
     try:
         found.config = read_config(path).resolved()
     except (PdadmmError, OSError, ArithmeticError) as error:
-        found.problems.append(_named(path / CONFIG_FILE, error))
+        found.problems.append(named(path / CONFIG_FILE, error))
     found.rows = read_history(path, found.problems)
-    _read_summary(found)
-    killed, epoch = (path / LOCK_FILE).exists(), found.rows[-1]["epoch"] if found.rows else 0
-    found.status = run_status(running, killed, found.config, epoch, found.summary or None)
-    return found
-
-
-def _read_summary(found: FoundRun) -> None:
-    path = found.path / SUMMARY_FILE
     try:
-        summary = json.loads(read_bytes(path))
-        if not isinstance(summary, dict) or not {"epochs": int, "status": str}.items() <= _kinds(summary).items():
-            raise DamageError(f"{path} does not say how the run ended")
-        found.summary = summary
+        summary = json.loads(read_bytes(path / SUMMARY_FILE))
+        if not isinstance(summary, dict) or type(summary.get("epochs")) is not int or "status" not in summary:
+            raise DamageError(f"{path / SUMMARY_FILE} does not say how the run ended")
+        found.summary = summary | {"status": printable(summary["status"])}
     except FileNotFoundError:
         pass  # the run has not ended
     except (DamageError, OSError, ValueError, RecursionError) as error:
-        found.problems.append(_named(path, error))
-
-
-def _kinds(values: dict[str, Any]) -> dict[str, type]:
-    return {name: type(value) for name, value in values.items()}
+        found.problems.append(named(path / SUMMARY_FILE, error))
+    found.status = run_status(running, (path / LOCK_FILE).exists(), found.config, found.epoch, found.summary or None)
+    return found
 
 
 def read_bytes(path: Path) -> bytes:
@@ -126,6 +123,12 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _named(path: Path, error: Exception) -> str:
+def printable(value: object) -> str:
+    """As a text, with a sign in place of every letter that cannot be printed, such as a mark that turns it round."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in str(value))
+
+
+def named(path: Path, error: Exception) -> str:
+    """What is wrong with which file."""
     reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
     return reason if str(path) in reason else f"{path}: {reason}"
