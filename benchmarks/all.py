@@ -54,9 +54,7 @@ QUESTIONS = (
         "messages", "epoch, to exact messages", ("hidden", "link, Mbit/s", "messages"), "to exact", goal="", long=True
     ),
     Question("digits", "train/test accuracy, epoch 100", ("method",), "100", goal="", full=("--seeds", "3")),
-    Question(
-        "simulator", "predicted epoch, to measured", ("hidden", "workers", "link"), "error", goal="10 %", long=True
-    ),
+    Question("simulator", "simulated epoch, to measured", ("hidden", "workers"), "ratio", goal="0.9 to 1.1", long=True),
     Question("large", "peak of memory, SVHN's shape, 19 x 2400", ("storage",), "peak", long=True),
     Question("checkpoint", "time, to none saved", ("checkpoints",), "to none", goal="", long=True),
 )

@@ -2,7 +2,7 @@
 
 13 hidden layers of 1000 (12 square ones, so that two stages balance), 8,000 samples, the exact solver. Four set-ups
 take turns, several rounds in one run; the ratios are of the median seconds an epoch. Beside them the ceilings: what the
-partition allows by the cost model, and how this machine's own matrix products scale from one process to two.
+partition allows by its operations, and how this machine's own matrix products scale from one process to two.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm.engine.cost import CostModel, Timing
+from pdadmm.config import Config
+from pdadmm.engine.flops import layer_flops
 from pdadmm.engine.placement import balance
-from pdadmm.engine.typical import TYPICAL
 
 SAMPLES, FEATURES, CLASSES, DEPTH, WIDTH = 8000, 196, 10, 13, 1000
 SETUPS = {
@@ -105,8 +105,8 @@ def main() -> None:
     print("| set-up | seconds an epoch (median) | largest idle share |\n|---|---|---|")
     for name, median in medians.items():
         print(f"| {name} | {median:.2f} | {idle[name]:.1%} |")
-    model = CostModel.of(options.solver, SAMPLES, (FEATURES, *(WIDTH,) * DEPTH, CLASSES))
-    costs = Timing(model, TYPICAL).layer_seconds()
+    config = Config(hidden=(WIDTH,) * DEPTH, solver=options.solver).resolved()
+    costs = layer_flops(config, SAMPLES, (FEATURES, *config.hidden, CLASSES))
     stages = balance(costs, 2).stages
     partition = sum(costs) / max(sum(costs[layer] for layer in stage) for stage in stages)
     one, two = gemm_rate(1, 1), gemm_rate(2, 1)

@@ -9,30 +9,30 @@ that has a row for each sample is in files; only what is left counts as memory.
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from pdadmm.checkpoint.saver import has_room
 from pdadmm.config import LEARNING_RATES, OPTIONS_OF, Config
 from pdadmm.data import Dataset
-from pdadmm.engine.cost import CostModel, Timing, measure_gflops
-from pdadmm.engine.estimate import estimate
 from pdadmm.engine.flops import layer_flops
+from pdadmm.engine.layers import SAMPLE_VARIABLES, WEIGHT_VARIABLES, Layers, Shapes
 from pdadmm.engine.placement import Placement, balance, parse_placement
-from pdadmm.engine.problem import method_weights
-from pdadmm.engine.timeline import Link, Timeline
-from pdadmm.engine.typical import TYPICAL
+from pdadmm.engine.problem import Problem, Samples
+from pdadmm.engine.world import World
 from pdadmm.errors import UserError
 from pdadmm.machine import anonymous_memory, available_memory, format_bytes, resident_memory, usable_cores
-from pdadmm.math.solvers import get_solver
 from pdadmm.math.tiles import SUM_ROWS, Tiling, default_tile_rows
 from pdadmm.network import BACKWARD_ROWS, FORWARD_ROWS
-from pdadmm.storage import Disk, Storage
+from pdadmm.storage import Disk, Memory, Storage
 
-LOOPBACK = Link(bytes_per_second=2e9, latency=1e-4)  # between two processes of one machine
+TRIAL_SECONDS = 0.2
+LARGEST_ARRAY = 2**63 - 1  # bytes that torch can count
 TILE_SLOTS = 7  # five of the workspace, and the temporaries of a z-step
 FILE_BUFFERS = 16 * 2**20  # what a checkpoint must be and what the disk has of it are compared in two pieces
 
@@ -81,132 +81,158 @@ def place(config: Config, shape: Shape) -> Placement:
     return balance(layer_flops(config, shape.samples, widths), config.workers)
 
 
-def cost_model(config: Config, shape: Shape) -> CostModel:
-    """The work of a run of this resolved configuration, on the shard that has most."""
-    widths = (shape.features, *config.hidden, shape.outputs)
-    solver = _cost_of(config)
-    item = torch.finfo(getattr(torch, config.dtype)).bits // 8
-    one_step = solver == "backtracking" or (solver == "linearized" and config.step_size == "one")
-    model = CostModel.of(solver, shape.samples, widths, config.shards)
-    return replace(model, one_step=one_step, messages=config.messages, item=item)
-
-
 def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> MemoryPlan:
     """The peak of a run of this resolved configuration, all its processes together.
 
     `data` is what this process has read already; without it, it is taken to be float32.
     """
-    samples, test_samples, features, outputs = astuple(shape)
-    item = torch.finfo(getattr(torch, config.dtype)).bits // 8
-    widths = (features, *config.hidden, outputs)
-    rows, layers = samples + test_samples, list(pairwise(widths))
     is_disk, processes = config.storage == "disk", config.workers * config.shards
-    array_width, scratch_width = _sample_widths(config, widths)
-    arrays, scratch = item * samples * array_width, item * samples * config.workers * scratch_width
-    scratch += item * samples * _fitted_width(config)
-    wires = samples * _wire_bytes(config, shape, item)
-    scaled = item * rows * features
+    held, rows = _held_by_all(config, shape), shape.samples + shape.tests
+    scaled = _item(config) * rows * shape.features
     read = _bytes_read(config, shape, data) * config.shards * min(2, config.workers)
-    parameters = item * sum(n_in * n_out + n_out for n_in, n_out in layers)
-    is_split = test_samples > 0 and (data is None or data.test is None)  # it will be, that is
-    in_files = arrays + scratch + scaled + (wires if config.messages == "exact" else 0)
+    is_split = shape.tests > 0 and (data is None or data.test is None)  # it will be, that is
     plan = MemoryPlan(
-        auxiliaries=arrays + wires if not is_disk else 0 if config.messages == "exact" else wires,
-        data=read + rows * (16 + item) + (0 if is_disk else scaled),
-        weights=parameters * (4 if config.method in LEARNING_RATES else 1),  # a gradient and at most two moments
-        work=item * processes * _work_items(config, shape) + (0 if is_disk else scratch),
+        auxiliaries=0 if is_disk else held.arrays + held.messages,
+        data=read + rows * (16 + _item(config)) + (0 if is_disk else scaled),
+        weights=held.weights * (4 if config.method in LEARNING_RATES else 1),  # a gradient and at most two moments
+        work=processes * _work_bytes(config, shape) + (0 if is_disk else held.shared),
         checkpoint=FILE_BUFFERS * processes if config.saves else 0,
         program=_program(is_disk, data, is_split) * (processes + (processes > 1)),  # and the one that starts them
-        disk=in_files if is_disk else 0,
+        disk=held.arrays + held.messages + held.shared + scaled if is_disk else 0,
     )
     if is_disk or not config.saves:
         return plan
-    return replace(plan, checkpoint=plan.checkpoint + _copy_bytes(plan, arrays + parameters))
+    free, copied = available_memory(), held.arrays + held.weights
+    if free is None or has_room(copied, free - (plan.total - resident_memory())):
+        return replace(plan, checkpoint=plan.checkpoint + copied)
+    return plan
 
 
 def worker_memory(config: Config, shape: Shape, placement: Placement) -> list[int]:
     """Bytes that a worker of each stage needs for its layers, of the shard that has most; the program is not in it."""
-    widths = (shape.features, *config.hidden, shape.outputs)
-    rows, item = cost_model(config, shape).tiling.local_samples, torch.finfo(getattr(torch, config.dtype)).bits // 8
-    _, scratch = _sample_widths(config, widths)
-    carried = get_solver(config, method_weights(config)).carries_a
-    wire = {"exact": item, "bfloat16": 2}[config.messages]
-    work, found = _work_items(config, shape), []
-    for stage in placement.stages:
-        numbers, wired = scratch, 0
-        for layer in stage:
-            n_in, n_out, is_output = widths[layer], widths[layer + 1], layer == len(widths) - 2
-            numbers += n_in + n_out + (0 if is_output else n_out) + (n_out if carried else 0)
-            numbers += _fitted_width(config) if is_output else 0
-        if stage[0] > 0:
-            wired += 2 * widths[stage[0]] if config.messages != "exact" else widths[stage[0]]
-        if stage[-1] < len(widths) - 2:
-            wired += 2 * widths[stage[-1] + 1]
-        weights = sum(widths[layer] * widths[layer + 1] for layer in stage)
+    widths, found = (shape.features, *config.hidden, shape.outputs), []
+    for stage, layers in enumerate(placement.stages):
+        held = _held(config, shape, placement, stage, config.shards)
+        data = -(-shape.samples // config.shards) * shape.features if stage == 0 else 0
         # A sum over the shards is added up from all of them.
-        parts = config.shards * max(widths[layer] * max(widths[layer : layer + 2]) for layer in stage)
-        sums = parts if config.shards > 1 else 0
-        found.append(rows * (item * numbers + wire * wired) + item * (weights + work + sums))
+        parts = config.shards * max(widths[layer] * max(widths[layer : layer + 2]) for layer in layers)
+        numbers = data + (parts if config.shards > 1 else 0)
+        found.append(sum(astuple(held)) + _work_bytes(config, shape) + _item(config) * numbers)
     return found
 
 
-def _cost_of(config: Config) -> str:
-    """The name by which the cost model knows what is done."""
+@dataclass(frozen=True)
+class _Held:
+    """Bytes of what is made for layers."""
+
+    arrays: int
+    """Of all samples, a layer's own; the data is not counted."""
+    shared: int
+    """Arrays of all samples that layers share, and what the output layer is fitted to."""
+    messages: int
+    weights: int
+
+
+def _held_by_all(config: Config, shape: Shape) -> _Held:
+    """By the workers of all stages together."""
+    widths = (shape.features, *config.hidden, shape.outputs)
     if config.method == "pdadmm":
-        return config.solver
-    return "gradient" if config.method in LEARNING_RATES else config.method
+        placement = place(config, shape)
+        stages = [_held(config, shape, placement, stage, 1) for stage in range(config.workers)]
+        return _Held(*(sum(terms) for terms in zip(*map(astuple, stages), strict=True)))
+    weights = _item(config) * sum(n_in * n_out + n_out for n_in, n_out in pairwise(widths))
+    row = _item(config) * shape.samples if config.method == "dladmm" else 0  # z, q and a; at the output z, u and a
+    return _Held(3 * row * sum(widths[1:]), row * max(widths[1:]), 0, weights)
 
 
-def _sample_widths(config: Config, widths: tuple[int, ...]) -> tuple[int, int]:
-    """Numbers for each sample: those that are saved, and those of the scratch that layers share."""
-    hidden, outputs = sum(config.hidden), widths[-1]
-    if config.method in LEARNING_RATES:
-        return 0, 0
-    if config.method == "dladmm":  # z, q and a; at the output z, u and a
-        return 3 * (hidden + outputs), max(widths[1:])
-    solver = get_solver(config, method_weights(config))
-    scratch = max(solver.scratch_width(*layer) for layer in pairwise(widths))
-    # p but of the first layer, whose p is the data; z; q but of the output layer; perhaps a.
-    return 3 * hidden + outputs + (hidden + outputs if solver.carries_a else 0), scratch
+def _held(config: Config, shape: Shape, placement: Placement, stage: int, shards: int) -> _Held:
+    """By the engine's own layers, made on torch's meta device, where arrays have sizes and no memory."""
+    widths, own = (shape.features, *config.hidden, shape.outputs), placement.stages[stage]
+    if _item(config) * max(shape.samples, *widths) * max(widths) > LARGEST_ARRAY:
+        free = format_bytes(available_memory() or 0)
+        more = f"the run needs more than {format_bytes(LARGEST_ARRAY)} of memory, but only {free} are free"
+        raise UserError(f"{more}; use fewer samples or layers, or narrower ones")
+    world, storage, dtype = World(), _Counting(), getattr(torch, config.dtype)
+    world.stage, world.num_stages = stage, config.workers
+    world.shard, world.num_shards = shards - 1, shards  # the last one is never the smallest
+    device, nothing = torch.device("meta"), torch.empty(0, device="meta")
+    samples, sizes = Samples(nothing, nothing), (shape.samples, shape.features, shape.outputs)
+    problem = Problem(*sizes, dtype, device, samples, nothing, storage=storage)
+    layers = Layers(config, problem, range(len(config.hidden)), world, placement)
+    if config.fit_output == "on" and own[-1] == len(config.hidden):
+        layers.array(config.hidden[-1])
+    shared = storage.counted
+    layers.restore(Unfilled(dtype, device), 0)
+    arrays = storage.counted - shared
+    rounds = config.messages == "bfloat16"  # then p has an array of its own to leave from
+    for layer, count in ((own[0], 1 + rounds), (own[-1] + 1, 2)):
+        if 0 < layer < len(widths) - 1:
+            rows = layers.workspace.tiling.local_samples
+            storage.empty(count, rows, widths[layer], dtype=torch.bfloat16 if rounds else dtype)
+    states = [block.state for block in layers.blocks.values()]
+    weights = sum(tensor.numel() * tensor.element_size() for s in states for tensor in (s.W, s.b))
+    return _Held(arrays, shared, storage.counted - shared - arrays, weights)
 
 
-def _fitted_width(config: Config) -> int:
-    """Numbers for each sample that the output layer is fitted to, where that is done."""
-    return config.hidden[-1] if config.fit_output == "on" else 0
+class _Counting(Memory):
+    """Makes arrays without memory, and counts what they would take."""
+
+    counted = 0
+
+    def empty(self, *shape: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+        """On the meta device."""
+        array = torch.empty(*shape, dtype=dtype, device="meta")
+        self.counted += array.numel() * array.element_size()
+        return array
 
 
-def _wire_bytes(config: Config, shape: Shape, item: int) -> int:
-    """A sample's messages: every boundary has m and p where they arrive, and m where it leaves."""
-    if config.workers == 1:
-        return 0
+@dataclass(frozen=True)
+class Unfilled:
+    """Stands in for a checkpoint where layers are made that are not to be trained: their numbers are arbitrary."""
+
+    dtype: torch.dtype
+    device: torch.device
+
+    def layer(self, layer: int, shapes: Shapes, storage: Storage) -> dict[str, Tensor]:
+        """Arrays of samples by `storage`."""
+        made = {
+            name: storage.empty(*shapes[name], dtype=self.dtype, device=self.device)
+            for name in SAMPLE_VARIABLES
+            if name in shapes
+        }
+        made |= {name: torch.empty(shapes[name], dtype=self.dtype, device=self.device) for name in WEIGHT_VARIABLES}
+        return {**made, "gram_scale": torch.ones(())}
+
+    def extra(self, layer: int, name: str) -> Tensor | None:
+        """Nothing."""
+        return None
+
+
+def _item(config: Config) -> int:
+    """Bytes of a number."""
+    return torch.finfo(getattr(torch, config.dtype)).bits // 8
+
+
+def _work_bytes(config: Config, shape: Shape) -> int:
+    """What a process needs to compute with, beside the arrays of all samples."""
     widths = (shape.features, *config.hidden, shape.outputs)
-    boundaries = [widths[stage[-1] + 1] for stage in place(config, shape).stages[:-1]]
-    exact = config.messages == "exact"  # then p leaves from where it is
-    size = {"exact": item, "bfloat16": 2}[config.messages]
-    return sum((3 if exact else 4) * size * width for width in boundaries)
-
-
-def _work_items(config: Config, shape: Shape) -> int:
-    """Numbers that a process needs to compute with, beside the arrays of all samples."""
-    widths = (shape.features, *config.hidden, shape.outputs)
+    widest, forward = max(widths), 2 * FORWARD_ROWS * max(widths)
     if config.method in LEARNING_RATES:
         held = min(shape.samples, config.batch_size or shape.samples, BACKWARD_ROWS)
         batch = (config.batch_size or 0) * shape.features
-        return (
-            held * (sum(config.hidden) + 2 * max(widths) + 4 * shape.outputs) + batch + 2 * FORWARD_ROWS * max(widths)
-        )
-    tiling = Tiling(shape.samples, default_tile_rows(max(widths)), width=max(config.hidden))
-    tiles = TILE_SLOTS * tiling.largest_tile * max(widths)
-    exact = 2 * min(SUM_ROWS, shape.samples) * max(widths)  # rows in float64
-    forward = 2 * FORWARD_ROWS * max(widths)
+        return _item(config) * (held * (sum(config.hidden) + 2 * widest + 4 * shape.outputs) + batch + forward)
+    tiling = Tiling(shape.samples, default_tile_rows(widest), width=max(config.hidden))
+    tiles = TILE_SLOTS * tiling.largest_tile * widest
+    exact = 2 * min(SUM_ROWS, shape.samples) * widest  # rows in float64
     # Partial sums wait at each level of the tree; pᵀp and (z or e)ᵀp of every distinct shape are kept.
-    shapes = {n_in * n_out for n_in, n_out in pairwise(widths)}
-    squares = {n * n for n in config.hidden} if _cost_of(config) == "exact" else set()
+    pairs = list(pairwise(widths))
+    shapes = {n_in * n_out for n_in, n_out in pairs}
+    squares = {n * n for n in config.hidden} if (config.method, config.solver) == ("pdadmm", "exact") else set()
     sums = tiling.num_chunks.bit_length() * (sum(shapes) + sum(squares))
     # Of every window of samples, where there are several, each layer's sums are carried along.
-    carried = sum(n_in * n_out + n_in * n_in for n_in, n_out in pairwise(widths)) * config.batches
-    factors = 4 * max(widths) ** 2  # matrices, their factors and the new W while a W-step runs
-    return tiles + exact + forward + sums + factors + (carried if config.batches > 1 else 0)
+    carried = config.batches * sum(n_in * (n_out + n_in) for n_in, n_out in pairs) if config.batches > 1 else 0
+    factors = 4 * widest**2  # matrices, their factors and the new W while a W-step runs
+    return _item(config) * (tiles + exact + forward + sums + carried + factors)
 
 
 def _bytes_read(config: Config, shape: Shape, data: Dataset | None) -> int:
@@ -224,21 +250,28 @@ def _program(is_disk: bool, data: Dataset | None, is_split: bool) -> int:
     return max(0, held - (data.bytes_in_memory() if data is not None else 0))
 
 
-def _copy_bytes(plan: MemoryPlan, size: int) -> int:
-    """What the saver will copy, if it finds room for it."""
-    free = available_memory()
-    return size if free is None or has_room(size, free - (plan.total - resident_memory())) else 0
-
-
-def plan_time(config: Config, shape: Shape) -> Timeline:
-    """The timeline of a few epochs, at the speed that this machine shows in a short trial."""
+def plan_seconds(config: Config, shape: Shape) -> float:
+    """Seconds of an epoch: the operations of the worker with most, at the rate of products in a short trial here."""
     before = torch.get_num_threads()
     torch.set_num_threads(config.threads or max(1, usable_cores() // (config.workers * config.shards)))
     try:
-        speed = TYPICAL.scaled(measure_gflops())
+        rate = _measure_rate()
     finally:
         torch.set_num_threads(before)
-    return estimate(Timing(cost_model(config, shape), speed), place(config, shape), LOOPBACK)
+    flops = layer_flops(config, shape.samples, (shape.features, *config.hidden, shape.outputs))
+    return max(sum(flops[layer] for layer in stage) for stage in place(config, shape).stages) / rate
+
+
+def _measure_rate() -> float:
+    """Operations a second of a product of 1000 columns, with the present threads."""
+    rows, width = 1024, 1000
+    a, b, out = torch.randn(rows, width), torch.randn(width, width), torch.empty(rows, width)
+    torch.mm(a, b, out=out)
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < TRIAL_SECONDS:
+        torch.mm(a, b, out=out)
+        count += 1
+    return 2.0 * count * rows * width * width / (time.perf_counter() - began)
 
 
 def check_room(config: Config, plan: MemoryPlan, storage: Storage, shape: Shape) -> None:

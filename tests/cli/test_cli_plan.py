@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from commands import Command, assert_refused
+from pdadmm.config import Config
 from pdadmm.machine import available_memory
+from pdadmm.plan import Shape, plan_memory
 from pdadmm.version import __version__
+from problems import ALL_SOLVERS, make_engine, make_problem, solver_id
 
 TERMS = ["auxiliaries", "data", "weights", "work", "checkpoint", "program", "total"]
 SHAPE = ("--samples", "1000", "--features", "20", "--classes", "3")
@@ -40,6 +43,18 @@ def test_plan_without_data(pdadmm: Command) -> None:
     two = pdadmm("plan", *SHAPE, "--hidden", "8x16", "--dtype", "float64", "--json").json()["memory"]
     assert one["auxiliaries"] == 4 * 1000 * (3 * 64 + 3)
     assert two["auxiliaries"] == 8 * 1000 * (3 * 128 + 3)
+
+
+@pytest.mark.parametrize("options", ALL_SOLVERS, ids=solver_id)
+def test_arrays_of_samples_are_planned_to_the_byte(options: dict[str, str]) -> None:
+    config = Config(**options, hidden=(30, 50, 40)).resolved()  # type: ignore[arg-type]
+    problem = make_problem(config, samples=600, features=25)
+    states = [block.state for block in make_engine(config, problem).blocks]
+    arrays = {id(array): array for s in states for array in (s.p, s.z, s.q, s.a) if array is not None}
+    del arrays[id(problem.train.x)]
+    planned = plan_memory(config, Shape(600, 0, 25, problem.num_outputs))
+    assert planned.auxiliaries == sum(array.nbytes for array in arrays.values())
+    assert planned.weights == sum(s.W.nbytes + s.b.nbytes for s in states)
 
 
 def test_plan_of_a_run_on_the_disk(pdadmm: Command, npz: Path, tmp_path: Path) -> None:

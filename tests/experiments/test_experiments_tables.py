@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from commands import strict_json
-from pdadmm.calibration import BlockTimes
-from pdadmm.engine.schedule import Step
 from pdadmm.errors import UserError
 from pdadmm.experiments import accuracy, convergence
 from pdadmm.experiments.accuracy import Curve, curves_by_method, write_curve
-from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
+from pdadmm.experiments.blocks import KINDS, Block, BlockStore, speed_of
 from pdadmm.experiments.result import Figure, Result, Series, Table, markdown
 from pdadmm.experiments.settings import stratified
 from pdadmm.experiments.speedup import (
@@ -27,7 +25,8 @@ from pdadmm.experiments.speedup import (
 )
 from pdadmm.history import Row
 from pdadmm.plan import Shape
-from pdadmm.simulate import Machine, serial_seconds, simulate
+from pdadmm.simulate.blocks import BlockTimes
+from pdadmm.simulate.simulation import serial_seconds, simulate
 
 
 def curve(last: float) -> Curve:
@@ -142,12 +141,11 @@ def test_times_of_a_busy_machine_are_not_passed_off() -> None:
 
 def test_layers_that_take_equally_long_add_up_and_scale() -> None:
     times = {kind: BlockTimes(0.6, 0.1, 0.3, 0.0, 200) for kind in KINDS}
-    seconds = step_seconds(times, 12, factor=2.0)
-    assert seconds(Step("p", 0), 200) == pytest.approx(1.2)
-    assert seconds(Step("z", 11), 100) == pytest.approx(0.3)
+    speed = speed_of(times, 12, factor=2.0)
+    assert speed[0] == BlockTimes(1.2, 0.2, 0.6, 0.0, 200)
     config = NETWORK.config(12).resolved()
-    assert serial_seconds(config, NETWORK.shape, Machine(), seconds) == pytest.approx(24.0)
-    found = simulate(config, NETWORK.shape, Machine(), LINKS["no link cost"], seconds)
+    assert serial_seconds(config, NETWORK.shape, speed) == pytest.approx(24.0)
+    found = simulate(config, NETWORK.shape, speed, LINKS["no link cost"])
     assert 6 < found.speedup <= 12
 
 

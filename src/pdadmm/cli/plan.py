@@ -17,7 +17,7 @@ from pdadmm.growth import parse_schedule
 from pdadmm.machine import available_memory, format_bytes
 from pdadmm.math.losses import is_regression
 from pdadmm.notation import format_hidden
-from pdadmm.plan import Shape, check_room, place, plan_memory, plan_time
+from pdadmm.plan import Shape, check_room, place, plan_memory, plan_seconds
 from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
 
@@ -27,14 +27,19 @@ _SHAPE = ("samples", "features", "classes")
 def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser = commands.add_parser("plan", help="the memory a run will take, and whether it fits")
+    add_shape_flags(parser)
+    add_json_flag(parser)
+    add_config_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def add_shape_flags(parser: argparse.ArgumentParser) -> None:
+    """The shape of a problem by hand."""
     shape = parser.add_argument_group("shape, where there is no data yet")
     shape.add_argument("--samples", type=int, metavar="N", help="training samples")
     shape.add_argument("--features", type=int, metavar="N", help="features")
     shape.add_argument("--classes", type=int, metavar="N", help="classes, or targets of a regression")
     shape.add_argument("--test-samples", type=int, default=0, metavar="N", help="test samples (default: 0)")
-    add_json_flag(parser)
-    add_config_flags(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,9 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments).resolved()
     assert config.grow is not None
     parse_schedule(config.grow, len(config.hidden), config.epochs)
-    shape, data = _shape(arguments, config)
+    shape, data = shape_of(arguments, config)
     placement, storage = place(config, shape), storage_of(config)
-    timeline = plan_time(config, shape)  # whose trial has the matrix library take its buffers, which are counted then
+    seconds: float | None = plan_seconds(
+        config, shape
+    )  # whose trial has the matrix library take its buffers, which are counted then
     plan = plan_memory(config, shape, data)
     if storage.is_disk and data is not None:
         plan = dataclasses.replace(plan, disk=plan.disk + _bytes_split(config, data))
@@ -53,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_room(config, plan, storage, shape)
     except UserError:
         fits = False
-    seconds = timeline.seconds if fits else None
+    seconds = seconds if fits else None
     if arguments.json:
         sizes = {"samples": shape.samples, "test_samples": shape.tests}
         sizes |= {"features": shape.features, "outputs": shape.outputs}
@@ -68,19 +75,18 @@ def run(arguments: argparse.Namespace) -> int:
         if free is not None:
             print(f"  {'available':<12} {format_bytes(free):>10}")
         if fits:
-            print(f"it fits; an epoch takes about {seconds:.3g} s here, by the cost model")
-        if fits and config.workers > 1:
-            shares = ", ".join(f"{timeline.idle_share(stage):.0%}" for stage in range(config.workers))
-            print(f"layers of each worker {placement}; idle {shares}")
+            print(f"it fits; an epoch takes about {seconds:.3g} s here, by its operations")
+        if config.workers > 1:
+            print(f"layers of each worker {placement}")
     check_room(config, plan, storage, shape)
     return 0
 
 
-def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Dataset | None]:
+def shape_of(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Dataset | None]:
     """Given by hand, or that of the data."""
     given = {name: getattr(arguments, name) for name in _SHAPE}
     if all(value is None for value in given.values()):
-        return shape_of_data(config)
+        return _shape_of_data(config)
     for name, value in given.items():
         if value is None:
             raise UserError(f"--{name} is missing; give all of --samples, --features and --classes, or none of them")
@@ -91,7 +97,7 @@ def _shape(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Datase
     return Shape(arguments.samples, arguments.test_samples, arguments.features, arguments.classes), None
 
 
-def shape_of_data(config: Config) -> tuple[Shape, Dataset]:
+def _shape_of_data(config: Config) -> tuple[Shape, Dataset]:
     """That of the data which a configuration names."""
     # Held out, the test part of data that stays in a file would be written to the disk.
     data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)

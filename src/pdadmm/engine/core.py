@@ -395,7 +395,6 @@ class Engine:
 
     def _wire(self, width: int) -> Tensor:
         """An array as it crosses a boundary."""
-        if not self._rounds:
-            return self._layers.array(width)
-        samples = self._ws.tiling.local_samples
-        return torch.empty(samples, width, dtype=torch.bfloat16, device=self._problem.device)
+        problem, rows = self._problem, self._ws.tiling.local_samples
+        dtype = torch.bfloat16 if self._rounds else problem.dtype
+        return problem.storage.empty(rows, width, dtype=dtype, device=problem.device)

@@ -11,7 +11,7 @@ The first layer's p goes first, because the left neighbour waits for it; the las
 right neighbour's next iteration waits for its m. In between there is work that needs neither. A message travels in
 chunks, each as soon as it is ready, so a step begins with the first chunk of what it needs.
 
-`pdadmm.engine.timeline` plays the schedules of all stages against each other: it finds deadlocks and counts idle time
+`pdadmm.simulate.timeline` plays the schedules of all stages against each other: it finds deadlocks and counts idle time
 without starting a process.
 """
 

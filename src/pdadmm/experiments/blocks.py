@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdadmm.calibration import BlockTimes, measure_block
 from pdadmm.config import Config
-from pdadmm.engine.schedule import Step
 from pdadmm.errors import UserError
 from pdadmm.machine import available_memory, keep_freed_memory
 from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
+from pdadmm.simulate.blocks import BlockTimes, measure_block
 
 DEPTH = 3  # of the network a block is measured in: a first, two equal hidden and an output layer
 KINDS = {"first": 0, "hidden": 2, "output": DEPTH}
@@ -49,7 +47,7 @@ class Block:
         keep_freed_memory()
         free = available_memory() or 4 * 2**30
         return measure_block(
-            self.config, self.shape, KINDS[self.kind], self.repeats, max_bytes=int(MEMORY_SHARE * free)
+            self.config, self.shape, KINDS[self.kind], self.repeats, int(MEMORY_SHARE * free), self.shape.samples
         )
 
 
@@ -85,11 +83,7 @@ class BlockStore:
         write_whole(self._path, (json.dumps(known, indent=1) + "\n").encode())
 
 
-def step_seconds(times: dict[str, BlockTimes], layers: int, factor: float = 1.0) -> Callable[[Step, int], float]:
-    """For `simulate`: each step as its kind of layer was measured, all longer by `factor`."""
-
-    def seconds(step: Step, rows: int) -> float:
-        kind = "first" if step.layer == 0 else "output" if step.layer == layers - 1 else "hidden"
-        return factor * times[kind].of(step.action) * rows / times[kind].rows
-
-    return seconds
+def speed_of(times: dict[str, BlockTimes], layers: int, factor: float = 1.0) -> list[BlockTimes]:
+    """For `simulate`: each layer as its kind was measured, all longer by `factor`."""
+    kinds = ["first", *["hidden"] * (layers - 2), "output"]
+    return [times[kind].times(factor) for kind in kinds]

@@ -21,8 +21,7 @@ import numpy as np
 
 from pdadmm.config import Config
 from pdadmm.data.published import VARIANTS
-from pdadmm.engine.timeline import Link
-from pdadmm.experiments.blocks import KINDS, Block, BlockStore, step_seconds
+from pdadmm.experiments.blocks import KINDS, Block, BlockStore, speed_of
 from pdadmm.experiments.published import DATA, PAPER, published
 from pdadmm.experiments.result import Cell, Figure, Result, Table, at, series
 from pdadmm.experiments.runs import Case, progress
@@ -30,7 +29,8 @@ from pdadmm.experiments.settings import Settings, write_npz
 from pdadmm.machine import available_memory
 from pdadmm.plan import Shape, plan_memory
 from pdadmm.rundir import read_history
-from pdadmm.simulate import Machine, simulate
+from pdadmm.simulate.simulation import simulate
+from pdadmm.simulate.timeline import Link
 
 COMMON = PAPER["speedup"]
 LINKS = {"no link cost": Link(), **{f"{g} Gbit/s": Link(g * 1e9 / 8, COMMON["latency"]) for g in COMMON["gigabits"]}}
@@ -191,11 +191,9 @@ class Speedup:
         whole = {n: epoch_seconds(self._case(n, 1)) for n in alike}
         factor = statistics.median([seconds / self._layers(n) for n, seconds in whole.items() if seconds] or [1.0])
         times = {kind: self._store[block] for kind, block in self._blocks(network).items()}
-        seconds = step_seconds(times, network.workers, factor)
+        speed = speed_of(times, network.workers, factor)
         config = network.config(network.workers).resolved()
-        speedups = {
-            name: simulate(config, network.shape, Machine(), link, seconds).speedup for name, link in LINKS.items()
-        }
+        speedups = {name: simulate(config, network.shape, speed, link).speedup for name, link in LINKS.items()}
         two = epoch_seconds(self._case(network, 2))
         return Found(network, self._layers(network), factor, whole[network], two, speedups)
 

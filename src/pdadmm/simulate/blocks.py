@@ -1,0 +1,172 @@
+"""Single layers of a network, run and timed on this machine.
+
+A layer is made as the engine makes it, by `pdadmm.engine.layers.Layers`, with arbitrary numbers in its arrays. But for
+the layer before, whose m it needs, it is the only one, so a layer of a network can be measured that would not fit.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from pdadmm.config import Config
+from pdadmm.engine.layers import Layers
+from pdadmm.engine.placement import Placement
+from pdadmm.engine.problem import Problem, Samples
+from pdadmm.engine.schedule import Action
+from pdadmm.engine.world import World
+from pdadmm.errors import UserError
+from pdadmm.machine import last_level_cache
+from pdadmm.math.activations import get_activations
+from pdadmm.math.losses import is_regression
+from pdadmm.plan import Shape, Unfilled
+
+MOST_BYTES = 2**29
+"""What a measurement may take; with more samples than fit, a part of them is measured."""
+MOST_ROWS, FEWEST_ROWS = 8192, 512
+LEAST_SECONDS, MOST_REPEATS = 0.3, 15  # small layers are measured more often
+
+
+@dataclass(frozen=True)
+class BlockTimes:
+    """Seconds of a layer's phases in an iteration over so many samples."""
+
+    p: float
+    """With m of the layer before, made in the same process."""
+    W: float
+    z: float
+    m: float
+    """Of making m for the layer after, which is part of that one's p; 0 for the output layer."""
+    rows: int
+
+    @property
+    def seconds(self) -> float:
+        """The whole iteration of the layer."""
+        return self.p + self.W + self.z
+
+    def of(self, action: Action) -> float:
+        """Of a step of the schedule."""
+        return {"p": self.p, "W": self.W, "z": self.z}[action]
+
+    def times(self, factor: float) -> BlockTimes:
+        """All of it longer by this factor."""
+        return BlockTimes(factor * self.p, factor * self.W, factor * self.z, factor * self.m, self.rows)
+
+
+def measure_layers(
+    config: Config, shape: Shape, beside: int = 1, tell: Callable[[str], None] | None = None
+) -> list[BlockTimes]:
+    """Every layer of this resolved configuration, those that are alike once, with so many measured at a time."""
+    widths, last = (shape.features, *config.hidden, shape.outputs), len(config.hidden)
+    names = get_activations(config.activation, last).names
+    known: dict[tuple[object, ...], BlockTimes] = {}
+    found = []
+    for layer in range(last + 1):
+        key = (layer == 0, layer == last, *widths[layer : layer + 2], *names[max(0, layer - 1) : layer + 1])
+        if key not in known:
+            if tell is not None:
+                tell(f"measuring layer {layer + 1}, {widths[layer]} to {widths[layer + 1]}")
+            with ThreadPoolExecutor(beside) as pool:
+                many = list(pool.map(lambda _: measure_block(config, shape, layer), range(beside)))  # noqa: B023
+            p, W, z, m = (statistics.fmean(times) for times in zip(*((t.p, t.W, t.z, t.m) for t in many), strict=True))
+            known[key] = BlockTimes(p, W, z, m, many[0].rows)
+        found.append(known[key])
+    return found
+
+
+def measure_block(
+    config: Config, shape: Shape, layer: int, repeats: int = 3, max_bytes: int = MOST_BYTES, most_rows: int = MOST_ROWS
+) -> BlockTimes:
+    """Median seconds of each phase of one layer (counted from 0, the output layer last) of this resolved configuration.
+
+    At least `repeats` times after a first one that does not count; the cache is emptied before each, as the other
+    layers of a network would.
+    """
+    widths = (shape.features, *config.hidden, shape.outputs)
+    n_in, n_out = widths[layer : layer + 2]
+    item = torch.finfo(getattr(torch, config.dtype)).bits // 8
+    fitting = max_bytes // (item * ((widths[layer - 1] if layer else 0) + 3 * n_in + 5 * n_out))
+    wished = min(-(-shape.samples // config.shards), most_rows)
+    if fitting < min(wished, FEWEST_ROWS):
+        raise UserError(
+            f"a layer of {n_in} and {n_out} neurons needs more than {max_bytes} bytes to be measured; state the speed "
+            f"of a worker by --gflops instead"
+        )
+    with with_threads(config.threads or 1):
+        part = _Part(config, shape, layer, min(wished, fitting))
+        found: list[tuple[float, ...]] = []
+        flush = torch.zeros(2 * last_level_cache() // 4)
+        while len(found) <= repeats or (sum(map(sum, found)) < LEAST_SECONDS and len(found) < MOST_REPEATS):
+            flush.add_(1)
+            found.append(part.iterate())
+    p, W, z, m = (statistics.median(times) for times in zip(*found[1:], strict=True))
+    return BlockTimes(p, W, z, m, min(wished, fitting))
+
+
+class _Part:
+    """One layer of a network, and what its neighbours would give it."""
+
+    def __init__(self, config: Config, shape: Shape, layer: int, rows: int) -> None:
+        dtype, device = getattr(torch, config.dtype), torch.device(config.device)
+        count, own = len(config.hidden) + 1, (layer,) if layer == 0 else (layer - 1, layer)
+        others = tuple(other for other in range(count) if other not in own)
+        x = torch.randn(rows, shape.features, dtype=dtype, device=device) if own[0] == 0 else None
+        y = None
+        if layer == count - 1:
+            y = torch.randint(shape.outputs, (rows,), device=device)
+            y = torch.randn(rows, shape.outputs, dtype=dtype, device=device) if is_regression(config) else y
+        weight = None if y is None else torch.ones(rows, dtype=dtype, device=device)
+        problem = Problem(rows, shape.features, shape.outputs, dtype, device, Samples(x, y), weight)
+        self._layers = Layers(config, problem, range(count - 1), World(), Placement((own, others)))
+        self._layers.restore(Unfilled(dtype, device), 0)
+        for state in (block.state for block in self._layers.blocks.values()):
+            for array in (state.p, state.z, state.q, state.a, state.b, state.W):
+                if array is not None:
+                    array.normal_()
+            state.W.div_(state.W.shape[1] ** 0.5)  # so that a is of the size of p
+        self._block = self._layers.blocks[layer]
+        self._left = None if layer == 0 else self._layers.blocks[layer - 1].message
+        self._right = None
+        if y is None:
+            self._right = torch.randn(rows, config.hidden[layer], dtype=dtype, device=device)
+        self._ridge = config.ridge or 0.0
+        self._block.begin_stage()
+
+    def iterate(self) -> tuple[float, float, float, float]:
+        """Seconds of p, W, z and m."""
+        block, right = self._block, self._right
+        p_next = None if right is None else lambda rows, out: right[rows]
+        return (
+            _seconds(lambda: block.p_phase(self._left)),
+            _seconds(lambda: block.W_phase(self._ridge)),
+            _seconds(lambda: block.z_phase(p_next, self._ridge)),
+            0.0 if right is None else _seconds(self._make_messages),
+        )
+
+    def _make_messages(self) -> None:
+        ws = self._layers.workspace
+        for rows in ws.tiling.tiles():
+            self._block.message(rows, ws.tile(4, rows.stop - rows.start, len(self._block.state.b)))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    """So many threads in the body."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
