@@ -91,7 +91,7 @@ def prepare(
     source = _source(config, given, activations, observer)
     preprocessor = None
     if data is not None:
-        check_dataset(data, is_regression(config))
+        data = check_dataset(data, is_regression(config))
         for note in data.notes:
             observer.on_note(note)
         preprocessor = source.preprocessor if source else _fit(config, data)
@@ -212,7 +212,7 @@ def _check_progress(saved: Manifest, output: int) -> None:
 def check_run(config: Config, data: Dataset, storage: Storage) -> None:
     """What `prepare` would refuse, before any process starts."""
     check_device(config.device)
-    check_dataset(data, is_regression(config))
+    data = check_dataset(data, is_regression(config))
     outputs = _fit(config, data).num_outputs
     shape = Shape(len(data.train.X), len(data.test.X) if data.test else 0, data.train.X.shape[1], outputs)
     place(config, shape)

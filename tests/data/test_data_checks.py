@@ -47,6 +47,8 @@ def with_entry(value: float, *places: tuple[int, int]) -> Array:
         (good(X=np.zeros((6, 3), dtype=object)), "X of data must be real numbers; got type object"),
         (good(X=np.full((6, 3), "a")), "X of data must be real numbers; got type <U1"),
         (good(weight=np.array([1, 1, -2.0, 1, 1, 1])), "weight of data must not be negative; got -2.0 at row 2"),
+        (good(weight=np.full(6, 1e300)), "the largest weight of data must be from 1e-30 to 1e+30; got 1e+300"),
+        (good(weight=np.full(6, 1e-310)), "the largest weight of data must be from 1e-30 to 1e+30; got 1e-310"),
         (good(weight=np.zeros(6)), "weight of data must not be all zero; got 6 zeros"),
         (good(weight=np.full(6, "a")), "weight of data must be real numbers; got type <U1"),
         (good(weight=np.ones((6, 1))), "weight of data must be 1-D, one number per sample; got shape (6, 1)"),
@@ -217,3 +219,12 @@ def test_row_chunks_cover_every_row_once() -> None:
     rows = [index for chunk in row_chunks(X) for index in range(chunk.start, chunk.stop)]
     assert rows == list(range(len(X)))
     assert len(list(row_chunks(X))) == 4
+
+
+def test_what_was_checked_is_not_walked_again() -> None:
+    checked = check_dataset(Dataset("mine", good(), None, ("a", "b", "c")), regression=False)
+    assert check_dataset(checked, regression=False) is checked
+    checked.train.X[0, 0] = np.nan
+    assert check_dataset(checked, regression=False) is checked
+    with pytest.raises(UserError, match="must be finite"):
+        check_dataset(checked, regression=True)

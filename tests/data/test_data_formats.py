@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pdadmm.data import csv_file, read_features, read_tables
+from pdadmm.data import csv_file, read_features, read_tables, tables
 from pdadmm.data.arrays import Array
 from pdadmm.errors import UserError
 
@@ -435,6 +437,85 @@ def test_latin_1_text_beyond_the_start(tmp_path: Path) -> None:
     path.write_bytes(b"a,y\n" + b"1,cat\n" * 20000 + "2,käse\n".encode("latin-1"))
     with refused("d.csv is not a CSV file in UTF-8: line 20002 is not; save it as UTF-8"):
         read_tables(path)
+
+
+def saved(path: Path, header: str, numbers: bytes = b"", method: int = zipfile.ZIP_STORED) -> Path:
+    """A .npz whose X has this header, whatever it says."""
+    text = header.encode("latin-1") + b" " * (-(10 + len(header) + 1) % 64) + b"\n"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("X.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + numbers)
+        archive.writestr("y.npy", b"")
+    return path
+
+
+GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (%s,), }"
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            GOOD % "2, 1000000000000",
+            "X says that it has shape (2, 1000000000000), 16000000000000 bytes, but 16 are there",
+        ),
+        (GOOD % "3, 1", "X says that it has shape (3, 1), 24 bytes, but 16 are there"),
+        (GOOD % "-1, -2", "X says that it has shape (-1, -2), 16 bytes, but 16 are there"),
+        (GOOD % "1, 2" + "}", "X is not an array, or its header is malformed"),
+        ("{'descr': '|O', 'fortran_order'", "X is not an array, or its header is malformed"),
+        ("(" * 9000, "X is not an array, or its header is malformed"),
+    ],
+    ids=range(6),
+)
+def test_npz_that_lies(tmp_path: Path, header: str, message: str, mapped: bool) -> None:
+    path = saved(tmp_path / "d.npz", header, bytes(16))
+    with refused(f"d.npz is not a .npz file: {message}"):
+        read_tables(path, mapped=mapped)
+    with refused(f"d.npz is not a .npz file: {message}"):
+        read_features(path, 1)
+
+
+def test_npz_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "d.npz", X=np.zeros((2**16, 2)), y=np.arange(2**16))
+    monkeypatch.setattr(tables, "available_memory", lambda: 2**19)
+    with refused("d.npz: X needs 1.0 MiB of memory, but only 512.0 KiB are free"):
+        read_tables(tmp_path / "d.npz")
+
+
+def test_npz_with_more_than_arrays(tmp_path: Path, X: Array) -> None:
+    path = tmp_path / "d.npz"
+    np.savez(path, X=X, y=np.arange(5))
+    content = path.read_bytes()
+    path.write_bytes(content + b"more")
+    with refused("d.npz is not a .npz file: there is something after its end"):
+        read_tables(path)
+    path.write_bytes(content)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("y.npy", b"other")
+    with refused("d.npz is not a .npz file: it has 'y' twice"):
+        read_tables(path)
+
+
+def test_npz_texts_that_are_none(tmp_path: Path, X: Array) -> None:
+    np.savez(tmp_path / "d.npz", X=X, y=np.full(5, 0x110000, np.uint32).view("<U1"))
+    with refused("d.npz is not a .npz file: y holds texts that are not Unicode"):
+        read_tables(tmp_path / "d.npz")
+
+
+def test_csv_with_a_null_byte_and_with_many_columns(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_bytes(b"a,y\n" + b"1,cat\n" * 20000 + b"2,c\0t\n")
+    with refused("d.csv is not a CSV file: line 20002 holds a null byte"):
+        read_tables(path)
+    path.write_text(f"{'1,' * 1_000_000}0\n{'2,' * 1_000_000}1\n")
+    assert read_tables(path)[0].X.shape == (2, 1_000_000)
+
+
+@pytest.mark.parametrize("name", ["d.npz", "d.csv", "d.parquet"])
+def test_a_pipe_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with refused(f"{name}' is a pipe, a socket or a device"):
+        read_tables(tmp_path / name)
 
 
 def test_paths(tmp_path: Path) -> None:

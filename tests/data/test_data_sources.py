@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from pdadmm.data import SOURCES, Table, load_data
+from pdadmm.data.split import split_rows
 from pdadmm.errors import UserError
 
 
@@ -27,6 +29,26 @@ def test_digits_are_split_as_sklearn_does(fraction: float, seed: int) -> None:
     assert data.name == "digits"
     assert len(data.feature_names) == 64
     assert data.feature_names[0] == "pixel_0_0"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("count", [2, 3, 10, 57, 1000])
+def test_rows_are_split_as_sklearn_does(count: int, seed: int) -> None:
+    random = np.random.default_rng(count)
+    for fraction in (0.01, 0.2, 1 / 3, 0.5, 0.9, float(random.random())):
+        for classes in (1, 2, 7):
+            numbers = random.integers(0, classes, count)
+            for labels in (None, numbers, np.array(list("gfedcba"))[numbers]):
+                expected = got = None
+                with contextlib.suppress(ValueError):
+                    expected = train_test_split(
+                        np.arange(count), test_size=fraction, random_state=seed, stratify=labels
+                    )
+                with contextlib.suppress(UserError):
+                    got = split_rows(count, fraction, seed, labels)
+                assert (got is None) == (expected is None)
+                if got is not None and expected is not None:
+                    assert all(np.array_equal(one, other) for one, other in zip(got, expected, strict=True))
 
 
 def test_no_test_part() -> None:

@@ -109,6 +109,20 @@ def test_constant_feature_with_rounding() -> None:
     assert not fitted.features(X, np.float64).any()
 
 
+@pytest.mark.parametrize("scaling", ["standard", "global", "minmax"])
+def test_tiny_features_keep_what_they_tell(scaling: str) -> None:
+    X = np.array([[1.0], [2], [3], [5]])
+    fitted = [Preprocessor.fit(part(X * size), scaling, regression=False) for size in (1e-310, 1.0)]
+    tiny, usual = (one.features(X * size, np.float32)[:, 0] for one, size in zip(fitted, (1e-310, 1.0), strict=True))
+    assert np.corrcoef(tiny, usual)[0, 1] > 1 - 1e-6
+    assert np.ptp(tiny) >= 1
+
+
+def test_tiny_features_without_scaling_are_refused() -> None:
+    with pytest.raises(UserError, match=r"features must be larger than 1\.2e-38 without a scaling, .* is 1e-310;"):
+        Preprocessor.fit(part(np.full((4, 1), 1e-310)), "none", regression=False)
+
+
 def test_spread_beyond_float64() -> None:
     X = np.array([[1.0, -1e308], [2.0, 1e308], [3.0, 1e308]])
     for scaling in ("standard", "minmax"):

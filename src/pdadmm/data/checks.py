@@ -6,6 +6,7 @@ Rows and columns are counted from 0, as numpy does. Nothing here makes a tempora
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from pdadmm.data.dataset import Dataset, Part
 from pdadmm.data.labels import as_labels
 from pdadmm.errors import UserError
 
+# Of weights, whose sums over the samples float32 must hold.
+_SMALLEST, _LARGEST = 1e-30, 1e30
+
 
 def check_part(
     part: Part,
@@ -21,33 +25,44 @@ def check_part(
     regression: bool,
     feature_names: Sequence[str] = (),
     one_class_allowed: bool = False,
-) -> None:
-    """Raise UserError unless the part can be trained on; `where` names it, such as `digits (training part)`.
+    is_finite: bool = False,
+) -> Part:
+    """The part, with labels as int64, bool or str; raise UserError unless it can be trained on.
 
-    `one_class_allowed` is for a test part, which may well hold samples of one class only.
+    `where` names it, such as `digits (training part)`. `one_class_allowed` is for a test part, which may well hold
+    samples of one class only; `is_finite` for features in which no NaN or infinity can be.
     """
-    check_features(part.X, where, feature_names)
+    check_features(part.X, where, feature_names, is_finite)
     _check_lengths(part, where)
+    y = part.y
     if regression:
-        _check_real_targets(part.y, where)
+        _check_real_targets(y, where)
     else:
-        _check_classes(part.y, where, one_class_allowed)
+        y = as_labels(y, where)
+        if not one_class_allowed and (y == y[0]).all():
+            raise UserError(f"y of {where} must have at least two classes; got only {y[0].item()!r}")
     if part.weight is not None:
         _check_weights(part.weight, where)
+    return part if y is part.y else replace(part, y=y)
 
 
-def check_dataset(dataset: Dataset, regression: bool) -> None:
-    """Check both parts, and that the test part asks nothing that the training part cannot teach."""
+def check_dataset(dataset: Dataset, regression: bool) -> Dataset:
+    """Check both parts, and that the test part asks nothing that the training part cannot teach.
+
+    The result is marked as checked, so that it is not walked again by the next who must be sure.
+    """
+    if dataset.checked_for == regression:
+        return dataset
     train, test, names = dataset.train, dataset.test, dataset.feature_names
-    check_part(train, f"{dataset.name} (training part)", regression, names)
+    train = check_part(train, f"{dataset.name} (training part)", regression, names)
     if test is None:
-        return
+        return replace(dataset, train=train, checked_for=regression)
     where = f"{dataset.name} (test part)"
     if test.X.ndim == 2 and test.X.shape[1] != train.X.shape[1]:
         raise UserError(
             f"X of {where} must have the training part's {train.X.shape[1]} features; got {test.X.shape[1]}"
         )
-    check_part(test, where, regression, names, one_class_allowed=True)
+    test = check_part(test, where, regression, names, one_class_allowed=True)
     if regression:
         if test.y.shape[1:] != train.y.shape[1:]:
             raise UserError(
@@ -55,10 +70,15 @@ def check_dataset(dataset: Dataset, regression: bool) -> None:
                 f"got shapes {test.y.shape} and {train.y.shape}"
             )
     else:
-        _check_known_classes(train.y, test.y, where)
+        # Sets of Python values, because numpy would compare the text '1' and the number 1 as equal texts.
+        known = set(np.unique(train.y).tolist())
+        unknown = [label for label in np.unique(test.y).tolist() if label not in known]
+        if unknown:
+            raise UserError(f"y of {where} must only have classes of the training part; got unknown {shorten(unknown)}")
+    return replace(dataset, train=train, test=test, checked_for=regression)
 
 
-def check_features(X: Array, where: str, feature_names: Sequence[str] = ()) -> None:
+def check_features(X: Array, where: str, feature_names: Sequence[str] = (), is_finite: bool = False) -> None:
     """Raise UserError unless X is a 2-D array of finite real numbers with samples and features."""
     if X.ndim != 2:
         raise UserError(f"X of {where} must be 2-D, samples by features; got shape {X.shape}")
@@ -68,7 +88,8 @@ def check_features(X: Array, where: str, feature_names: Sequence[str] = ()) -> N
         raise UserError(f"X of {where} must have at least one feature; got shape {X.shape}")
     if X.dtype.kind not in "biuf":
         raise UserError(f"X of {where} must be real numbers; got type {X.dtype}")
-    _check_finite(X, f"X of {where}", feature_names)
+    if not is_finite:
+        _check_finite(X, f"X of {where}", feature_names)
 
 
 def _check_lengths(part: Part, where: str) -> None:
@@ -93,20 +114,6 @@ def _check_real_targets(y: Array, where: str) -> None:
     _check_finite(y, f"y of {where}")
 
 
-def _check_classes(y: Array, where: str, one_class_allowed: bool) -> None:
-    labels = as_labels(y, where)
-    if not one_class_allowed and (labels == labels[0]).all():
-        raise UserError(f"y of {where} must have at least two classes; got only {labels[0].item()!r}")
-
-
-def _check_known_classes(train_y: Array, test_y: Array, where: str) -> None:
-    # Sets of Python values, because numpy would compare the text '1' and the number 1 as equal texts.
-    known = set(np.unique(as_labels(train_y, where)).tolist())
-    unknown = [label for label in np.unique(as_labels(test_y, where)).tolist() if label not in known]
-    if unknown:
-        raise UserError(f"y of {where} must only have classes of the training part; got unknown {shorten(unknown)}")
-
-
 def _check_weights(weight: Array, where: str) -> None:
     name = f"weight of {where}"
     if weight.ndim != 1:
@@ -119,6 +126,8 @@ def _check_weights(weight: Array, where: str) -> None:
         raise UserError(f"{name} must not be negative; got {weight[row]} at row {row}")
     if weight.max() == 0:
         raise UserError(f"{name} must not be all zero; got {len(weight)} zeros")
+    if not _SMALLEST <= weight.max() <= _LARGEST:
+        raise UserError(f"the largest {name} must be from {_SMALLEST:g} to {_LARGEST:g}; got {weight.max()}")
 
 
 def _check_finite(values: Array, name: str, column_names: Sequence[str] = ()) -> None:

@@ -37,7 +37,8 @@ def read_csv(path: Path, choose: Chooser) -> Table:
     """The columns that `choose` picks from the header, as arrays."""
     parser = _parser(path, choose)
     table = to_table(parser.pieces(), parser.columns, parser.most_rows(), np.dtype(np.float64))
-    return table if table.y is None else replace(table, y=_values(list(parser.labels))[table.y])
+    y = None if table.y is None else _values(list(parser.labels))[table.y]
+    return replace(table, y=y, is_finite=True)
 
 
 def stream_csv(path: Path, choose: Chooser) -> Stream:

@@ -34,6 +34,8 @@ class Dataset:
     feature_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What the user should know about it, such as samples that are not there."""
+    checked_for: bool | None = None
+    """Whether it was found fit for regression (True) or for classification (False); None if nobody has looked."""
 
     def fingerprint(self) -> str:
         """A SHA-256 of every number and label in it; where the data lies and what it is called do not count."""

@@ -5,6 +5,7 @@ A file that cannot be read, or is not what its name says, is a user's mistake wi
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -81,15 +82,16 @@ def _checked_path(path: str | Path) -> Path:
         raise UserError(f"a data file must end in {', '.join(EXTENSIONS)}; got {str(path)!r}")
     try:
         path = path.expanduser()
-        is_directory = path.is_dir()
-        if not is_directory:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
             path.open("rb").close()
     except OSError as error:
         raise UserError(f"cannot read the data file {str(path)!r}: {error.strerror}") from None
     except (RuntimeError, ValueError) as error:  # ~name of somebody unknown; a name with a null byte
         raise UserError(f"cannot read the data file {str(path)!r}: {error}") from None
-    if is_directory:
-        raise UserError(f"a data file must be a file; {str(path)!r} is a directory")
+    if not stat.S_ISREG(mode):
+        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
+        raise UserError(f"a data file must be a file on a disk; {str(path)!r} is {kind}")
     return path
 
 

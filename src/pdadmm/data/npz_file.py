@@ -1,7 +1,8 @@
 """Read numpy's .npz: either X and y, or X_train and y_train with X_test and y_test.
 
 Weights are w, w_train and w_test. Arrays with more dimensions, such as images, are flattened to rows. Pickled
-objects are refused, because loading them runs code from the file.
+objects are refused, because loading them runs code from the file. What an array says of its size is compared with what
+the file holds, and with memory, before any is taken.
 
 np.savez stores arrays as they are, at some place in a zip archive, so they can be mapped into memory instead of read.
 Compressed arrays (np.savez_compressed), texts and arrays in Fortran's order are read.
@@ -11,35 +12,39 @@ from __future__ import annotations
 
 import math
 import struct
+import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from pdadmm.data.arrays import Array, as_float, generated_names, shorten
-from pdadmm.data.tables import Stream, Table, block_rows, in_blocks, row_number
+from pdadmm.data.tables import Stream, Table, block_rows, check_memory, in_blocks, row_number
 from pdadmm.errors import UserError
 
 # RuntimeError and NotImplementedError: zip members that are encrypted or packed in an unknown way.
 _BROKEN = (ValueError, EOFError, OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip's member; the lengths of its name and extra field come last
-_ENCRYPTED = 1
+_END = b"PK\x05\x06"
+_END_SIZE = 22  # of what ends a zip archive, before a comment
 _PIECE = 2**20
 _LARGEST_ITEM = 8  # longer floats are rounded to float64 when they are read
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_npz(path: Path, mapped: bool = False) -> tuple[Table, Table | None]:
     """The training part and, where the file has one, the test part; `mapped` leaves in the file what can stay there."""
-    with _opened(path, mapped) as file:
-        if "X_train" not in file and "y_train" not in file:
-            return _part(path, file, ""), None
-        train = _part(path, file, "_train")
-        has_test = "X_test" in file or "y_test" in file
-        return train, _part(path, file, "_test") if has_test else None
+    with _opened(path) as file:
+        if "X_train" not in file.members and "y_train" not in file.members:
+            return _part(file, "", mapped), None
+        train = _part(file, "_train", mapped)
+        has_test = "X_test" in file.members or "y_test" in file.members
+        return train, _part(file, "_test", mapped) if has_test else None
 
 
 def stream_npz(path: Path) -> Stream:
@@ -47,155 +52,171 @@ def stream_npz(path: Path) -> Stream:
 
     Read as a whole are only arrays in Fortran's order, and what is no array of numbers, for the checks to name.
     """
-    with _opened(path, mapped=False) as file:
-        key = "X_test" if "X" not in file and "X_test" in file else "X"
-        found = _streamed(path, file, key)
-        if found is None:
-            X = _flat(_array(path, file, key))
+    with _opened(path) as file:
+        key = "X_test" if "X" not in file.members and "X_test" in file.members else "X"
+        header = file.header(key)
+        if not header.is_plain or len(header.shape) < 2 or not header.size:
+            X = _flat(file.read(header))
             rows = block_rows(X.shape[1]) if X.ndim == 2 else max(1, len(X))
             return Stream(in_blocks([X] if len(X) else [], rows), _names(X), row_number)
-    shape, dtype = found
-    width = math.prod(shape[1:])
-    return Stream(_blocks(path, key, shape[0], width, dtype), generated_names(width), row_number)
+    width = math.prod(header.shape[1:])
+
+    def blocks() -> Iterator[Array]:
+        rows = block_rows(width)
+        with _opened(path) as file, file.content(header) as content:
+            for start in range(0, header.shape[0], rows):
+                block = np.empty((min(rows, header.shape[0] - start), width), header.dtype)
+                _fill(block, content)
+                yield as_float(block)
+            content.read(1)  # the library compares the check sum at the end
+
+    return Stream(blocks(), generated_names(width), row_number)
 
 
-def _streamed(path: Path, file: Mapping[str, object], key: str) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Shape and type of an array that can be read a few rows at a time."""
-    if key not in file:
-        return None
-    with _broken_is_named(path, key), zipfile.ZipFile(path) as archive, _member(archive, key) as member:
-        header = _header(member)
-    if header is None:
-        return None
-    shape, fortran_order, dtype = header
-    can_stream = _is_plain(dtype) and not fortran_order and len(shape) > 1 and math.prod(shape) > 0
-    return (shape, dtype) if can_stream else None
+@dataclass(frozen=True)
+class _ArrayHeader:
+    """What an array of the archive says of itself."""
 
+    key: str
+    info: zipfile.ZipInfo
+    start: int
+    """Bytes of the member before its numbers."""
+    shape: tuple[int, ...]
+    in_fortran_order: bool
+    dtype: np.dtype[Any]
 
-def _blocks(path: Path, key: str, count: int, width: int, dtype: np.dtype[Any]) -> Iterator[Array]:
-    rows = block_rows(width)
-    with _broken_is_named(path, key), zipfile.ZipFile(path) as archive, _member(archive, key) as member:
-        _header(member)
-        for start in range(0, count, rows):
-            some = min(rows, count - start)
-            content = member.read(some * width * dtype.itemsize)
-            yield as_float(np.frombuffer(content, dtype).reshape(some, width))
-        member.read(1)  # the library compares the check sum at the end
+    @property
+    def size(self) -> int:
+        """Bytes of its numbers."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
-
-def _member(archive: zipfile.ZipFile, key: str) -> IO[bytes]:
-    return archive.open(key if key in archive.namelist() else f"{key}.npy")
+    @property
+    def is_plain(self) -> bool:
+        """Whether its rows are in the file as they would be in memory."""
+        return self.dtype.kind in "biuf" and self.dtype.itemsize <= _LARGEST_ITEM and not self.in_fortran_order
 
 
 @contextmanager
-def _broken_is_named(path: Path, key: str) -> Iterator[None]:
+def _opened(path: Path) -> Iterator[_Archive]:
     try:
-        yield
+        with zipfile.ZipFile(path) as archive:
+            yield _Archive(path, archive)
     except UserError:
         raise
-    except _BROKEN as error:
-        raise UserError(f"{path} is not a .npz file: {key} cannot be read: {error}") from None
-
-
-def _header(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]] | None:
-    """Shape, whether in Fortran's order, and type; None of what is no array, or a newer kind of one."""
-    try:
-        version = np.lib.format.read_magic(member)
-    except ValueError:
-        return None
-    return np.lib.format.read_array_header_1_0(member) if version == (1, 0) else None
-
-
-def _is_plain(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biuf" and dtype.itemsize <= _LARGEST_ITEM
-
-
-@contextmanager
-def _opened(path: Path, mapped: bool) -> Iterator[Mapping[str, object]]:
-    # np.load would take a text for a pickle and a .npy for an array, with messages that name neither.
-    if not zipfile.is_zipfile(path):
-        raise UserError(f"{path} is not a .npz file: it is not a zip archive, or is cut short")
-    try:
-        file = np.load(path, allow_pickle=False)
+    except zipfile.BadZipFile as error:
+        reason = "it is not a zip archive, or is cut short" if "not a zip file" in str(error) else error
+        raise UserError(f"{path} is not a .npz file: {reason}") from None
     except _BROKEN as error:
         raise UserError(f"{path} is not a .npz file: {error}") from None
-    with file:
-        yield _Mapped(path, file) if mapped else file
 
 
-class _Mapped(Mapping[str, object]):
-    """The arrays of a .npz, each mapped where that can be done."""
+class _Archive:
+    """The arrays of a .npz, none of which is read before it is asked for."""
 
-    def __init__(self, path: Path, file: np.lib.npyio.NpzFile) -> None:
-        self._path, self._file = path, file
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self._path, self._archive = path, archive
+        self.members: dict[str, zipfile.ZipInfo] = {}
+        for info in archive.infolist():
+            key = info.filename.removesuffix(".npy")
+            if key in self.members:
+                raise self._broken(f"it has {key!r} twice")
+            self.members[key] = info
+        with path.open("rb") as file:
+            file.seek(-(_END_SIZE + len(archive.comment)), 2)
+            if file.read(len(_END)) != _END:
+                raise self._broken("there is something after its end")
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._file)
-
-    def __len__(self) -> int:
-        return len(self._file)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._file
-
-    def __getitem__(self, key: str) -> object:
-        array = self._map(key)
-        return self._file[key] if array is None else array
-
-    def _map(self, key: str) -> Array | None:
-        archive = self._file.zip
-        assert archive is not None
-        info = archive.getinfo(key if key in archive.namelist() else f"{key}.npy")
-        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
-            return None
-        with archive.open(info) as member:
-            header = _header(member)
-            if header is None:
-                return None
-            shape, fortran_order, dtype = header
-            start = member.tell()
-            size = math.prod(shape) * dtype.itemsize
-            can_stay = _is_plain(dtype) and not fortran_order and size > 0
-            if not can_stay or info.file_size != start + size:
-                return None
-            while member.read(_PIECE):  # the library compares the check sum at the end
-                pass
-        return np.memmap(self._path, dtype, "r", self._offset(info) + start, shape)
-
-    def _offset(self, info: zipfile.ZipInfo) -> int:
-        """Where a member's content begins: after its own header, whose name and extra field have any length."""
-        with self._path.open("rb") as file:
-            file.seek(info.header_offset)
-            header = file.read(_LOCAL_HEADER.size)
-        name, extra = _LOCAL_HEADER.unpack(header)
-        return int(info.header_offset + _LOCAL_HEADER.size + name + extra)
-
-
-def _part(path: Path, file: Mapping[str, object], suffix: str) -> Table:
-    X = _flat(_array(path, file, "X" + suffix))
-    y = _array(path, file, "y" + suffix)
-    weight = _array(path, file, "w" + suffix) if "w" + suffix in file else None
-    return Table(X, y, weight, _names(X))
-
-
-def _array(path: Path, file: Mapping[str, object], key: str) -> Array:
-    if key not in file:
-        raise UserError(
-            f"{path} must have X and y, or X_train, y_train, X_test and y_test; "
-            f"it lacks {key!r}, keys: {shorten(sorted(file)) or 'none'}"
-        )
-    try:
-        array = file[key]
-    except _BROKEN as error:
-        if "allow_pickle" in str(error):
+    def header(self, key: str) -> _ArrayHeader:
+        """What an array says of itself, once it agrees with the size that it has in the archive."""
+        if key not in self.members:
             raise UserError(
-                f"{path}: {key} must be an array of numbers or texts; got Python objects "
+                f"{self._path} must have X and y, or X_train, y_train, X_test and y_test; "
+                f"it lacks {key!r}, keys: {shorten(sorted(self.members)) or 'none'}"
+            )
+        info = self.members[key]
+        with self._naming(key), self._archive.open(info) as member:
+            try:
+                with warnings.catch_warnings(action="ignore"):  # of headers that Python 2 wrote
+                    shape, in_fortran_order, dtype = _HEADERS[np.lib.format.read_magic(member)](member)
+            except (zipfile.BadZipFile, zlib.error):
+                raise
+            except Exception:  # numpy's parser meets damage in any of a dozen ways
+                raise self._broken(f"{key} is not an array, or its header is malformed") from None
+            header = _ArrayHeader(key, info, member.tell(), shape, in_fortran_order, dtype)
+        if dtype.hasobject:
+            raise UserError(
+                f"{self._path}: {key} must be an array of numbers or texts; got Python objects "
                 f"(save {key}.astype(str) or {key}.astype(float))"
-            ) from None
-        raise UserError(f"{path} is not a .npz file: {key} cannot be read: {error}") from None
-    if not isinstance(array, np.ndarray):
-        raise UserError(f"{path} is not a .npz file: {key} is not an array")
-    return array
+            )
+        held = info.file_size - header.start
+        if header.size != held or any(length < 0 for length in shape):
+            raise self._broken(f"{key} says that it has shape {shape}, {header.size} bytes, but {held} are there")
+        return header
+
+    def read(self, header: _ArrayHeader) -> Array:
+        """The array, in memory."""
+        check_memory(header.size, f"{self._path}: {header.key}")
+        array = np.empty(header.shape[::-1] if header.in_fortran_order else header.shape, header.dtype)
+        with self.content(header) as content:
+            _fill(array, content)
+            content.read(1)  # the library compares the check sum at the end
+        if header.dtype.kind == "U" and array.size:
+            codes = np.atleast_1d(array).view(header.dtype.str.replace("U", "u4")[:3])
+            if codes.max() > 0x10FFFF or ((codes >= 0xD800) & (codes <= 0xDFFF)).any():
+                raise self._broken(f"{header.key} holds texts that are not Unicode")
+        return array.T if header.in_fortran_order else array
+
+    def mapped(self, header: _ArrayHeader) -> Array:
+        """The array, left in the file where that can be done."""
+        info = header.info
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or not header.is_plain or not header.size:
+            return self.read(header)
+        with self.content(header) as content:
+            while content.read(_PIECE):  # the library compares the check sum at the end
+                pass
+        with self._path.open("rb") as file:
+            # The content begins after the member's own header, whose name and extra field have any length.
+            file.seek(info.header_offset)
+            start = info.header_offset + _LOCAL_HEADER.size + sum(_LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size)))
+        return np.memmap(self._path, header.dtype, "r", start + header.start, header.shape)
+
+    @contextmanager
+    def content(self, header: _ArrayHeader) -> Iterator[IO[bytes]]:
+        """The numbers of an array."""
+        with self._naming(header.key), self._archive.open(header.info) as member:
+            member.read(header.start)
+            yield member
+
+    @contextmanager
+    def _naming(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except UserError:
+            raise
+        except _BROKEN as error:
+            raise self._broken(f"{key} cannot be read: {error}") from None
+
+    def _broken(self, reason: str) -> UserError:
+        return UserError(f"{self._path} is not a .npz file: {reason}")
+
+
+def _fill(array: Array, content: IO[bytes]) -> None:
+    """Read an array's bytes into it, a piece at a time."""
+    buffer = array.reshape(-1).view(np.uint8).data
+    for start in range(0, len(buffer), _PIECE):
+        piece = content.read(min(_PIECE, len(buffer) - start))
+        buffer[start : start + len(piece)] = piece
+        if start + len(piece) < min(start + _PIECE, len(buffer)):
+            raise EOFError("it is cut short")
+
+
+def _part(file: _Archive, suffix: str, mapped: bool) -> Table:
+    """Headers are compared with the archive for all arrays before one is read."""
+    keys = ["X" + suffix, "y" + suffix, *(["w" + suffix] if "w" + suffix in file.members else [])]
+    headers = [file.header(key) for key in keys]
+    X, y, *weight = [file.mapped(header) if mapped else file.read(header) for header in headers]
+    X = _flat(X)
+    return Table(X, y, weight[0] if weight else None, _names(X))
 
 
 def _flat(X: Array) -> Array:

@@ -1,31 +1,26 @@
 """From what the user calls the data (a name or a file) to a checked `Dataset`.
 
-Where the data has no test part, one is held out. In classification that split is stratified, which needs two
-samples of every class; a class with one is an error, because it could only be trained on or tested on.
+Where the data has no test part, one is held out; in classification each class gives its share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from pdadmm.data.arrays import Array, row_chunks, shorten
+from pdadmm.data.arrays import Array, row_chunks
 from pdadmm.data.checks import check_dataset, check_part
 from pdadmm.data.dataset import Dataset, Part
 from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_features, read_tables, stream_features
-from pdadmm.data.labels import as_labels
 from pdadmm.data.named import load_named
 from pdadmm.data.published import VARIANTS
+from pdadmm.data.split import split_rows
 from pdadmm.data.tables import Header, Stream, Table, block_rows, feature_columns, in_blocks, row_number
 from pdadmm.errors import UserError, did_you_mean
 from pdadmm.storage import Memory, Storage
 
-# sklearn seeds its generator with 32 bits.
-_LARGEST_SEED = 2**32 - 1
+_LARGEST_SEED = 2**32 - 1  # what numpy's generator takes, as scikit-learn seeds it
 
 
 def load_data(
@@ -58,17 +53,15 @@ def load_data(
         notes += (f"{source} has classes; the regression is on their numbers",)
     whole = _part(train_table)
     if test_table is not None:
-        given = Dataset(name, whole, _part(test_table), names, notes + test_table.notes)
-        check_dataset(given, regression)
-        return given if regression else _with_labels(given)
-    check_part(whole, name, regression, names, one_class_allowed)
-    if not regression:
-        whole = Part(whole.X, as_labels(whole.y, name), whole.weight)
+        return check_dataset(Dataset(name, whole, _part(test_table), names, notes + test_table.notes), regression)
+    whole = check_part(whole, name, regression, names, one_class_allowed, train_table.is_finite)
+    checked_for = None if one_class_allowed else regression
     if test_fraction == 0:
-        return Dataset(name, whole, None, names, notes)
+        return Dataset(name, whole, None, names, notes, checked_for)
     place.check_room(whole.X.nbytes, "the training and the test part of the data")
-    train, test = (_rows(whole, rows, place) for rows in _split(whole, test_fraction, split_seed, regression))
-    return Dataset(name, train, test, names, notes)
+    split = split_rows(len(whole.X), test_fraction, split_seed, None if regression else whole.y)
+    train, test = (_rows(whole, rows, place) for rows in split)
+    return Dataset(name, train, test, names, notes, checked_for)
 
 
 def stream_samples(source: str, features: Sequence[str], target: str | None = None) -> Stream:
@@ -129,45 +122,6 @@ def _known_file(source: str) -> str:
 def _part(table: Table) -> Part:
     assert table.y is not None, "a training table has targets"
     return Part(table.X, table.y, table.weight)
-
-
-def _with_labels(dataset: Dataset) -> Dataset:
-    assert dataset.test is not None
-    train, test = (Part(part.X, as_labels(part.y, dataset.name), part.weight) for part in (dataset.train, dataset.test))
-    return replace(dataset, train=train, test=test)
-
-
-def _split(whole: Part, test_fraction: float, split_seed: int, regression: bool) -> tuple[Array, Array]:
-    """Row numbers of both parts; splitting them picks the very rows that splitting the arrays would pick."""
-    from sklearn.model_selection import train_test_split
-
-    if not regression:
-        _check_enough_members(whole.y)
-    try:
-        train_rows, test_rows = train_test_split(
-            np.arange(len(whole.X)),
-            test_size=test_fraction,
-            random_state=split_seed,
-            stratify=None if regression else whole.y,
-        )
-    except ValueError:  # its own words speak of parameters that the user has not
-        least = 1 if regression else len(np.unique(whole.y))
-        raise UserError(
-            f"test_fraction must leave both parts at least {least} of the {len(whole.X)} samples"
-            f"{'' if regression else ', as many as there are classes'}; got {test_fraction}. Add samples, or use "
-            f"--test-fraction 0 for no test part"
-        ) from None
-    return train_rows, test_rows
-
-
-def _check_enough_members(y: Array) -> None:
-    classes, counts = np.unique(y, return_counts=True)
-    lonely = classes[counts < 2].tolist()
-    if lonely:
-        raise UserError(
-            f"every class must have at least 2 samples to hold out a test part; got 1 of {shorten(lonely)}. "
-            f"Add samples, or use --test-fraction 0"
-        )
 
 
 def _rows(part: Part, rows: Array, storage: Storage) -> Part:

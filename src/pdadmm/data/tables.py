@@ -28,6 +28,8 @@ class Table:
     feature_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What the user should know about it."""
+    is_finite: bool = False
+    """Whether the reader has refused every NaN and infinity in X."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +137,7 @@ Chooser = Callable[[Header], Columns]
 def to_table(pieces: Iterable[Rows], columns: Columns, most_rows: int, dtype: np.dtype[Any]) -> Table:
     """All rows, of which there are at most so many; nothing else of X's size is made on the way."""
     shape = (most_rows, len(columns.features))
-    check_memory(math.prod(shape) * dtype.itemsize, "the features")
+    check_memory(math.prod(shape) * dtype.itemsize, f"X of {len(columns.features)} features")
     X, count = np.empty(shape, dtype), 0  # pages that are not written take no memory
     targets, weights = [], []
     for rows in pieces:
@@ -152,7 +154,7 @@ def check_memory(size: int, what: str) -> None:
     """Refuse what memory cannot hold, before it is taken."""
     free = available_memory()
     if free is not None and size > free:
-        raise UserError(f"{what} need {format_bytes(size)} of memory, but only {format_bytes(free)} are free")
+        raise UserError(f"{what} needs {format_bytes(size)} of memory, but only {format_bytes(free)} are free")
 
 
 def training_columns(header: Header, target: str | None, weight: str | None) -> Columns:

@@ -17,6 +17,7 @@ from pdadmm.data.statistics import column_statistics
 from pdadmm.data.tables import row_number
 from pdadmm.errors import UserError
 
+_SMALLEST = float(np.finfo(np.float32).tiny)
 SCALINGS = ("standard", "global", "minmax", "none")
 _LABEL_TYPES = {"b": "bool", "i": "int", "U": "str"}
 _NUMPY_TYPES: dict[str, type[np.generic]] = {"bool": np.bool_, "int": np.int64, "str": np.str_}
@@ -181,6 +182,12 @@ def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, A
     if scaling not in SCALINGS:
         raise UserError(f"scaling must be one of {', '.join(SCALINGS)}; got {scaling!r}")
     if scaling == "none":
+        largest = max(float(np.abs(X[rows]).max()) for rows in row_chunks(X))
+        if 0 < largest < _SMALLEST:
+            raise UserError(
+                f"features must be larger than {_SMALLEST:.2g} without a scaling, or they count as zero; the largest "
+                f"is {largest}; give --scaling standard, or other units"
+            )
         return np.zeros(X.shape[1]), np.ones(X.shape[1])
     found = column_statistics(X)
     with np.errstate(over="ignore"):
@@ -198,9 +205,10 @@ def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, A
             f"the spread of {names[column]!r} must fit in float64; "
             f"its values go from {found.minimum[column]} to {found.maximum[column]}"
         )
+    # Where differences are so small that their squares vanish, their range is the unit.
+    spread = np.where(spread == 0, found.maximum - found.minimum, spread)
     # A mean of equal numbers may be off by rounding, and a deviation of rounding errors would blow them up.
-    # Values that differ by so little that their squares vanish count as constant too.
-    constant = (found.minimum == found.maximum) | (spread == 0)
+    constant = found.minimum == found.maximum
     return np.where(constant, found.minimum, shift), np.where(constant, 1.0, spread)
 
 

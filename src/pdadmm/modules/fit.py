@@ -101,7 +101,7 @@ def fit(
     )
     check_device(config.device)
     data = Dataset("data", part, held_out, generated_names(part.X.shape[1]) if part.X.ndim == 2 else ())
-    check_dataset(data, is_regression(config))
+    data = check_dataset(data, is_regression(config))
     preprocessor = _preprocessor(config, part, found)
     if fresh is None and (fresh := is_untouched(found.linears)):
         found.notes.append("the module has PyTorch's initial weights, so they are drawn anew; fresh=False keeps them")
