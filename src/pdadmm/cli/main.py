@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -37,6 +36,9 @@ from pdadmm.cli.options import what_became_of
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError, did_you_mean
 from pdadmm.version import __version__
+
+LIBRARIES = ("scikit-learn", "scipy", "safetensors", "polars", "altair", "tensorboard", "onnx", "onnxruntime")
+"""Those whose versions are told; the last four come with extras."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -82,9 +84,7 @@ def versions() -> str:
     own = (
         f"pdadmm {__version__} (torch {torch.__version__}, numpy {np.__version__}, Python {platform.python_version()})"
     )
-    others = [f"{name} {_installed(name)}" for name in ("scikit-learn", "scipy", "safetensors")]
-    extras = [f"{extra}: {name} {_installed(name)}" for extra, name in _extras()]
-    return "\n".join([own, f"with {', '.join(others)}", *([f"extras: {', '.join(extras)}"] if extras else [])])
+    return f"{own}\nwith {', '.join(f'{name} {_installed(name)}' for name in LIBRARIES)}"
 
 
 def _installed(name: str) -> str:
@@ -92,17 +92,6 @@ def _installed(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _extras() -> list[tuple[str, str]]:
-    """Every extra that is for users, with what it installs, as the package itself declares them."""
-    try:
-        declared = metadata.requires("pdadmm") or []
-    except metadata.PackageNotFoundError:
-        return []
-    found = (re.match(r"([\w.-]+).*;.*extra == ['\"]([\w-]+)['\"]", line) for line in declared)
-    pairs = [(match[2], match[1]) for match in found if match]
-    return [(extra, name) for extra, name in pairs if name != "pdadmm" and extra not in ("all", "dev", "docs")]
 
 
 class _Version(argparse.Action):

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pdadmm.errors import UserError
 from pdadmm.math.lookup import LookupMinimiser
@@ -35,6 +35,7 @@ class Activation(ABC):
     name: ClassVar[str]
     lipschitz: ClassVar[float]  # S of the paper's Assumption 1
     idempotent: ClassVar[bool]  # f(f(z)) = f(z): identity layers may be inserted without changing the network
+    module: ClassVar[type[nn.Module] | None] = None  # the same in PyTorch, as it is made without arguments
 
     @abstractmethod
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
@@ -112,6 +113,12 @@ def activation_names() -> tuple[str, ...]:
     return tuple(_REGISTRY)
 
 
+def torch_modules() -> dict[str, type[nn.Module]]:
+    """Those that PyTorch has too, by our names; a class does not inherit it, since it may compute something else."""
+    modules = {name: vars(type(get_activation(name))).get("module") for name in _REGISTRY}
+    return {name: module for name, module in modules.items() if module is not None}
+
+
 @dataclass(frozen=True)
 class Piece:
     """f(z) = slope z + offset on [low, high]."""
@@ -182,6 +189,7 @@ class ReLU(PiecewiseLinear):
     name = "relu"
     lipschitz = 1.0
     idempotent = True
+    module = nn.ReLU
     pieces = (Piece(-math.inf, 0.0, 0.0, 0.0), Piece(0.0, math.inf, 1.0, 0.0))
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
@@ -219,6 +227,7 @@ class LeakyReLU(PiecewiseLinear):
     lipschitz = 1.0
     idempotent = False
     negative_slope = 0.01
+    module = nn.LeakyReLU
     pieces = (Piece(-math.inf, 0.0, negative_slope, 0.0), Piece(0.0, math.inf, 1.0, 0.0))
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
@@ -233,6 +242,7 @@ class HardTanh(PiecewiseLinear):
     name = "hardtanh"
     lipschitz = 1.0
     idempotent = True
+    module = nn.Hardtanh
     pieces = (Piece(-math.inf, -1.0, 0.0, -1.0), Piece(-1.0, 1.0, 1.0, 0.0), Piece(1.0, math.inf, 0.0, 1.0))
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
@@ -247,6 +257,7 @@ class Identity(PiecewiseLinear):
     name = "identity"
     lipschitz = 1.0
     idempotent = True
+    module = nn.Identity
     pieces = (Piece(-math.inf, math.inf, 1.0, 0.0),)
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
@@ -289,6 +300,7 @@ class Tanh(_Smooth):
     name = "tanh"
     lipschitz = 1.0
     idempotent = False
+    module = nn.Tanh
     table_q = (-6.0, 6.0)
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:
@@ -312,6 +324,7 @@ class Sigmoid(_Smooth):
     name = "sigmoid"
     lipschitz = 0.25
     idempotent = False
+    module = nn.Sigmoid
     table_q = (-5.0, 6.0)
 
     def forward(self, z: Tensor, out: Tensor) -> Tensor:

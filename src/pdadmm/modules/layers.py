@@ -6,26 +6,15 @@ module that is not known is named by its place, because nothing else that is sai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from pdadmm.errors import UserError
-from pdadmm.math.activations import LeakyReLU
+from pdadmm.math.activations import torch_modules
 
-TORCH_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": lambda: nn.LeakyReLU(LeakyReLU.negative_slope),
-    "hardtanh": nn.Hardtanh,
-    "identity": nn.Identity,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-}
-"""Ours by name, as PyTorch has them."""
-
-TRAINED = "Linear, ReLU, LeakyReLU, Tanh, Sigmoid, Hardtanh, Identity, Flatten, Dropout and Sequential of these"
 _UNIFORM_DEVIATION = 12**-0.5  # of a number drawn from [0, 1]
 _DEVIATIONS = 5.0  # so far from its mean no draw is to be expected
 _ROUNDING = 1e-2  # of bfloat16
@@ -142,12 +131,13 @@ def _check_linear(here: str, part: nn.Linear, found: Reading) -> None:
 
 def _name_of(here: str, part: nn.Module) -> str:
     """Our name of an activation."""
-    for name, make in TORCH_ACTIVATIONS.items():
-        ours = make()
-        if type(part) is type(ours):
+    known = torch_modules()
+    for name, module in known.items():
+        if type(part) is module:
             for setting in ("negative_slope", "min_val", "max_val"):
-                given, needed = (getattr(module, setting, None) for module in (part, ours))
+                given, needed = (getattr(one, setting, None) for one in (part, module()))
                 if given != needed:
                     raise UserError(f"{here} with {setting} {given}; it must be {needed:g}")
             return name
-    raise UserError(f"{here}; pdadmm.fit trains {TRAINED}")
+    names = ", ".join(module.__name__ for module in known.values())
+    raise UserError(f"{here}; pdadmm.fit trains Linear, {names}, Flatten, Dropout and Sequential of these")

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from pdadmm.data import Preprocessor, as_labels
 from pdadmm.data.arrays import Array, generated_names
 from pdadmm.errors import UserError
-from pdadmm.math.activations import Activations, get_activation
+from pdadmm.math.activations import Activations, get_activation, torch_modules
 from pdadmm.model import Model, load_model
-from pdadmm.modules.layers import TORCH_ACTIVATIONS, read
+from pdadmm.modules.layers import read
 from pdadmm.network import Network
 
 
@@ -64,17 +64,17 @@ def as_module(model: Model) -> nn.Sequential:
     """A model as a module with weights of its own: scaling, layers and, in regression, the way back to y's units."""
     network, preprocessor = model.network, model.preprocessor
     parts: list[nn.Module] = [Scale(preprocessor.shift, preprocessor.scale, model.dtype)]
-    names = (*network.activations.names, None)
-    for W, b, name in zip(network.weights, network.biases, names, strict=True):
+    known = torch_modules()
+    for W, b, name in zip(network.weights, network.biases, (*network.activations.names, None), strict=True):
         linear = nn.Linear(W.shape[1], W.shape[0], dtype=W.dtype)
         with torch.no_grad():
             linear.weight.copy_(W)
             linear.bias.copy_(b)
         parts.append(linear)
         if name is not None:
-            if name not in TORCH_ACTIVATIONS:
-                raise UserError(f"activation must be one that PyTorch has, {', '.join(TORCH_ACTIVATIONS)}; got {name}")
-            parts.append(TORCH_ACTIVATIONS[name]())
+            if name not in known:
+                raise UserError(f"activation must be one that PyTorch has, {', '.join(known)}; got {name}")
+            parts.append(known[name]())
     if preprocessor.regression:
         assert preprocessor.target_shift is not None
         assert preprocessor.target_scale is not None
