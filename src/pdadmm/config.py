@@ -37,6 +37,7 @@ MANY_SAMPLES = 25_000  # from here on the ridge of exact has less to guard again
 LARGEST_WEIGHT = 3e38  # of a float32
 LARGEST_COUNT = 10**12
 LARGEST_SEED = 2**63 - 1
+MOST_PROCESSES = 10_000  # of workers, and of shards
 MOST_THREADS = 1024  # a pool of many more brings the process down
 
 FIRST, MORE, NONE = "first", "more", "none"
@@ -73,6 +74,7 @@ _admm, _both, _gradient = (partial(_method, methods=methods) for methods in (_AD
 _COUNT: dict[str, Any] = {"at_least": 1, "at_most": LARGEST_COUNT}
 _EVERY: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_COUNT}  # 0 is never
 _SEED: dict[str, Any] = {"at_least": 0, "at_most": LARGEST_SEED}
+_PROCESSES: dict[str, Any] = {"at_least": 1, "at_most": MOST_PROCESSES}
 _WEIGHT: dict[str, Any] = {"above": 0, "at_most": LARGEST_WEIGHT}
 
 
@@ -239,10 +241,10 @@ class Config:
     )
 
     workers: int = _machine(
-        1, "processes that the layers are spread over", flag=FIRST, methods=_ADMM, on_resume="free", **_COUNT
+        1, "processes that the layers are spread over", flag=FIRST, methods=_ADMM, on_resume="free", **_PROCESSES
     )
     shards: int = _machine(
-        1, "groups of samples, each with workers of its own", flag=MORE, methods=_ADMM, on_resume="free", **_COUNT
+        1, "groups of samples, each with workers of its own", flag=MORE, methods=_ADMM, on_resume="free", **_PROCESSES
     )
     threads: int | None = _machine(
         None,

@@ -162,6 +162,7 @@ def test_unknown_columns(refused: Refused, tmp_path: Path, option: str) -> None:
         ("hidden", "9999999999x8", ("at most 10000 layers", "'9999999999x8'")),
         ("epochs", "0", ("at least 1", "got 0")),
         ("epochs", "9" * 20, ("at most 1000000000000", "9" * 20)),
+        ("shards", "9" * 20, ("at most 10000", "9" * 20)),
         ("epochs", "1e3", ("a whole number", "'1e3'")),
         ("threads", "0", ("at least 1", "got 0")),
         ("threads", "100000", ("at most 1024", "got 100000")),
