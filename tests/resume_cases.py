@@ -118,7 +118,7 @@ def carried_out(
     threads = set(threading.enumerate())
     try:
         with without_plots():
-            summary = carry_out(World(), config, data, place, Observer(on_row=on_row, on_note=notes.append))
+            summary = carry_out(World(), config, lambda: data, place, Observer(on_row=on_row, on_note=notes.append))
     finally:
         for thread in set(threading.enumerate()) - threads:
             thread.join()  # where a run dies, its process and what it was writing end with it

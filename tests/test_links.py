@@ -9,6 +9,12 @@ from pathlib import Path
 import pytest
 
 from commands import TINY, assert_refused
+from pdadmm.config import Config
+from pdadmm.data import Dataset
+from pdadmm.engine.world import World
+from pdadmm.errors import UserError
+from pdadmm.observer import Observer
+from pdadmm.run import Place, carry_out
 from pdadmm.rundir import is_in_use, open_new, write_whole
 from resume_cases import pdadmm
 
@@ -51,6 +57,18 @@ def test_a_lock_that_a_killed_run_left_is_taken_over_as_it_is(tmp_path: Path) ->
     assert (run / ".lock").read_text() == "not emptied"
     assert pdadmm("train", *TINY, "--quiet", "--out", run).code == 0
     assert not (run / ".lock").exists()
+
+
+def test_the_directory_is_held_before_the_data_is_loaded(tmp_path: Path) -> None:
+    """Else a second run could begin there meanwhile."""
+
+    def load() -> Dataset:
+        assert is_in_use(tmp_path / "run")
+        raise UserError("no data")
+
+    with pytest.raises(UserError, match="no data"):
+        carry_out(World(), Config(), load, Place(tmp_path / "run"), Observer())
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", TEMPORARY)

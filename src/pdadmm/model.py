@@ -118,8 +118,7 @@ class Model:
             "network": json.dumps({"activation": self.network.activations.name, "layers": len(self.network.biases)}),
             **self.preprocessor.to_metadata(),
         }
-        ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
-        write_whole(Path(path), *contents(ordered, metadata | {DIGEST: _digest(tensors, metadata)}))
+        write_whole(Path(path), *contents(tensors, metadata | {DIGEST: _digest(tensors, metadata)}))
 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:

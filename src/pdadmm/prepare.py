@@ -131,17 +131,17 @@ class _Past:
 
     def find_saved(self, resume: Source) -> SavedRun | None:
         """The checkpoint to go on from, if there is one."""
-
-        def accept(manifest: Manifest) -> None:
-            try:
-                self._check_same_run(manifest, resume.allow_changes)
-            except UserError as error:
-                error.everywhere = True
-                raise
-
-        world, placement, warn = self.ground.world, self.ground.placement, self.ground.observer.on_warning
+        world, allow = self.ground.world, resume.allow_changes
         rows = Tiling(self.shape.samples, 1, world.shard, world.num_shards, max(self.config.hidden)).rows
-        return find_newest(world, resume, placement, rows, torch.device(self.config.device), accept, warn)
+        return find_newest(
+            world,
+            resume,
+            self.ground.placement.stages[world.stage],
+            rows,
+            torch.device(self.config.device),
+            lambda manifest: self._check_same_run(manifest, allow),
+            self.ground.observer.on_warning,
+        )
 
     def _check_same_run(self, saved: Manifest, allow_changes: bool) -> list[str]:
         """Refuse what would not be the same run; returns the changes that were allowed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any
 
 from pdadmm import errors
 from pdadmm.checkpoint.folder import Folder
-from pdadmm.checkpoint.keeper import Keeper
 from pdadmm.checkpoint.manifest import HistoryMark
 from pdadmm.checkpoint.restore import Source
 from pdadmm.checkpoint.saver import Saver
@@ -72,9 +71,12 @@ def read_config(run: Path, resumes: bool = False) -> Config:
 
 
 def carry_out(
-    world: World, config: Config, data: Dataset | None, place: Place, observer: Observer
+    world: World, config: Config, load: Callable[[], Dataset | None], place: Place, observer: Observer
 ) -> dict[str, Any] | None:
-    """Run to the end as one process; the summary is on the first one only."""
+    """Run to the end as one process; the summary is on the first one only.
+
+    The directory is held before anything else happens, such as `load`ing the data, until all is written.
+    """
     with ExitStack() as stack:
         leads = _leads(world, place.path)
         place = _settled(world, place, config)
@@ -83,16 +85,14 @@ def carry_out(
             if leads:
                 stack.enter_context(directory)
             _check_can_go_on(place)
+        with _together(world):
+            data = load()
         scribe = _Scribe(directory if leads else None, Folder(place.path), config, _is_first(world), observer)
         stack.callback(scribe.close)
-        storage = storage_of(config, place.path)
-        keeper = Keeper(
-            config.resolved(),
-            Saver(world, scribe.folder, leads, observer.on_warning, may_copy=not storage.is_disk),
-            scribe.source(place) if place.resume else None,
-            scribe.history_mark,
-        )
-        result = train_in(world, config, data, scribe.observer(), storage, keeper)
+        resolved = config.resolved()
+        saver = Saver(world, resolved, scribe.folder, leads, scribe.history_mark, observer.on_warning)
+        source = scribe.source(place) if place.resume else None
+        result = train_in(world, config, data, scribe.observer(), storage_of(config, place.path), saver, source)
         return_freed_memory()  # the plot's library needs some
         if result is None:
             return None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from pdadmm.checkpoint.keeper import Keeper, Snapshot
-from pdadmm.checkpoint.saver import Cost, total_cost
+from pdadmm.checkpoint.restore import Source
+from pdadmm.checkpoint.saver import Cost, Saver, Snapshot
 from pdadmm.config import Config
 from pdadmm.data import Dataset, load_data
 from pdadmm.engine.core import Usage
@@ -22,7 +22,7 @@ from pdadmm.history import Row
 from pdadmm.math.losses import is_regression
 from pdadmm.model import Model
 from pdadmm.observer import Observer
-from pdadmm.prepare import Prepared, Start, prepare
+from pdadmm.prepare import Start, prepare
 from pdadmm.storage import Storage, storage_of
 
 STATUS = {
@@ -92,54 +92,40 @@ def train_in(
     data: Dataset | None,
     observer: Observer,
     storage: Storage,
-    keeper: Keeper | None = None,
+    saver: Saver | None = None,
+    source: Source | None = None,
     start: Start | None = None,
 ) -> Result | None:
     """The same as one process of a run; the result is on the first one only. `data` may be None in between.
 
-    With a `keeper` the run is saved from time to time, and resumed if the keeper has something to resume from.
+    With a `saver` the run is saved from time to time; with a `source` it is resumed, if there is something to resume.
     """
-    source = keeper.source if keeper else None
     prepared = prepare(config.resolved(), data, observer, world, storage, source, start)
     del data
-    session, saved = prepared.session, prepared.saved
+    session, saved, is_first = prepared.session, prepared.saved, world.stage == world.shard == 0
     history: list[Row] = []
     if saved is not None:
         history = observer.on_resume(session.epoch, saved.manifest.history.bytes)
-    if keeper is not None:
-        keeper.resumed(session.epoch)
-    try:
-        status = _loop(world, prepared, history, observer, keeper)
-    except DivergenceError as error:
-        raise _with_way_back(error, keeper) from None
-    network, usage = session.network(), session.usage()
-    cost = total_cost(world, keeper.saver.cost) if keeper else None
-    if world.stage or world.shard:
-        return None
-    assert prepared.preprocessor is not None
-    model = Model(network, prepared.preprocessor)
-    resumed_from = saved.manifest.epoch if saved else None
-    return Result(model, history, status, session.config, usage, cost, resumed_from)
-
-
-def _loop(world: World, prepared: Prepared, history: list[Row], observer: Observer, keeper: Keeper | None) -> str:
-    """Iterate to the end; returns why it ended."""
-    session, status = prepared.session, "completed"
-    first, epochs = session.epoch + 1, session.config.epochs
+    if saver is not None:
+        saver.resumed(session.epoch)
 
     def snapshot() -> Snapshot:
         state, progress = session.saved_state(), session.progress()
         return Snapshot(session.epoch, progress, state, session.rows, prepared.fingerprint, prepared.num_samples)
 
-    if session.converged:
-        return "converged"
+    first, epochs, status = session.epoch + 1, session.config.epochs, "completed"
     for epoch in range(first, epochs + 1):
-        row = session.iterate(epoch)
+        if session.converged:  # before it was resumed
+            status = "converged"
+            break
+        try:
+            row = session.iterate(epoch)
+        except DivergenceError as error:
+            raise _with_way_back(error, saver) from None
         if epoch == first and prepared.handed_over_from is not None:
             row["handed_over_from"] = prepared.handed_over_from
-        is_first = world.stage == world.shard == 0
-        due = keeper is not None and is_first and keeper.is_due(epoch)
-        writing = keeper is not None and keeper.saver.is_writing
+        due = saver is not None and is_first and saver.is_due(epoch)
+        writing = saver is not None and saver.is_writing
         flags = (observer.should_stop(), due, writing)
         (should_stop, due, writing), times = _compare_notes(world, flags, session.spent)
         if len(times) > 1:
@@ -154,23 +140,30 @@ def _loop(world: World, prepared: Prepared, history: list[Row], observer: Observ
         observer.on_row(row)
         if not last and observer.is_enough(row):
             status, last = "interrupted", True
-        if keeper is not None:
-            keeper.after_epoch(snapshot, due, writing, last)
+        if saver is not None:
+            saver.after_epoch(snapshot, due, writing, last)
         if last:
             break
-    return status
+    network, usage = session.network(), session.usage()
+    cost = saver.total_cost() if saver else None
+    if not is_first:
+        return None
+    assert prepared.preprocessor is not None
+    model = Model(network, prepared.preprocessor)
+    resumed_from = saved.manifest.epoch if saved else None
+    return Result(model, history, status, session.config, usage, cost, resumed_from)
 
 
-def _with_way_back(error: DivergenceError, keeper: Keeper | None) -> DivergenceError:
+def _with_way_back(error: DivergenceError, saver: Saver | None) -> DivergenceError:
     """All processes have found the same; what they had saved before is made to count."""
-    if keeper is None:
+    if saver is None:
         return error
-    keeper.finish()
-    kept = keeper.saver.cost.last_epoch
+    saver.finish()
+    kept = saver.cost.last_epoch
     if kept is None:
         return error
     return DivergenceError(
-        f"{error}; the checkpoint of epoch {kept} is kept: pdadmm train --resume {keeper.saver.run} "
+        f"{error}; the checkpoint of epoch {kept} is kept: pdadmm train --resume {saver.folder.run} "
         f"--allow-changes goes on from it with other options"
     )
 

@@ -48,10 +48,6 @@ class Folder:
         """Names of checkpoints that a resumed run could not use."""
         return sorted(name for name in _names(self.path) if name.endswith(_ASIDE))
 
-    def unfinished(self) -> list[str]:
-        """Names of directories that are being written or deleted, or that a dead run left so."""
-        return [name for name in _names(self.path) if name.startswith((_SAVING, _DELETING))]
-
     def complete(self, manifest: Manifest) -> None:
         """All files are there: add the manifest and give the checkpoint its name."""
         saving, final = self.saving(manifest.epoch), self.directory(manifest.epoch)
@@ -91,8 +87,9 @@ class Folder:
 
     def clear_unfinished(self) -> None:
         """Take away what a run that died left half written or half deleted."""
-        for name in self.unfinished():
-            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in _names(self.path):
+            if name.startswith((_SAVING, _DELETING)):
+                shutil.rmtree(self.path / name, ignore_errors=True)
 
     def put_aside_after(self, epoch: int) -> list[str]:
         """Rename the checkpoints after an epoch, which a run that goes on from there would write anew."""

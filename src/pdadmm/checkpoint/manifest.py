@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from pdadmm.checkpoint.files import check_file
 from pdadmm.errors import DamageError
@@ -110,42 +111,30 @@ class Manifest:
                 raise DamageError(f"{path} has been changed: it does not match its own SHA-256")
             if (values.pop("format"), values.pop("version")) != (FORMAT, VERSION):
                 raise DamageError(f"{path} is of another format or version than {FORMAT} {VERSION}")
-            values["progress"] = Progress(**values["progress"])
-            values["history"] = HistoryMark(**values["history"])
-            if type(values["files"]) is not list:
+            manifest: Self = _built(cls, values)
+            if not all(_FILE_NAME.fullmatch(entry.name) for entry in manifest.files):
                 raise ValueError
-            values["files"] = [FileEntry(**entry) for entry in values["files"]]
-            manifest = cls(**values)
-            manifest._check()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamageError(f"{path} is not a manifest: {type(error).__name__}") from None
         return manifest
 
-    def _check(self) -> None:
-        """The seal keeps out accidents; this keeps out what someone sealed who is not us."""
-        counts = [self.epoch, self.num_samples, self.history.bytes, self.progress.fresh_outputs]
-        counts += [number for entry in self.files for number in (entry.layer, entry.first_row, entry.rows, entry.bytes)]
-        counts += self.progress.layers
-        counts += [number for epoch, layers in self.progress.stages for number in (epoch, *layers)]
-        texts = [self.pdadmm, self.torch, self.data, self.history.sha256]
-        texts += [text for entry in self.files for text in (entry.name, entry.sha256)]
-        numbers = [self.progress.objective, 0.0 if self.progress.least_drop is None else self.progress.least_drop]
-        lists = [
-            self.progress.layers,
-            self.progress.stages,
-            self.files,
-            *(layers for _, layers in self.progress.stages),
-        ]
-        if (
-            any(type(count) is not int or count < 0 for count in counts)
-            or any(type(text) is not str for text in texts)
-            or any(type(number) is not float or not math.isfinite(number) for number in numbers)
-            or any(type(values) is not list for values in lists)
-            or type(self.progress.converged) is not bool
-            or type(self.config) is not dict
-            or any(not _FILE_NAME.fullmatch(entry.name) for entry in self.files)
-        ):
-            raise ValueError
+
+def _built(kind: Any, value: Any) -> Any:
+    """A value of JSON as this type, if it is just that: the seal keeps out accidents, this what others have sealed."""
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        types = get_type_hints(kind)
+        if type(value) is dict and value.keys() == types.keys():
+            return origin(**{name: _built(types[name], value[name]) for name in types})
+    elif origin is UnionType:
+        return None if value is None else _built(inner[0], value)
+    elif origin is list and type(value) is list:
+        return [_built(inner[0], entry) for entry in value]
+    elif origin is tuple and type(value) is list:
+        return tuple(_built(each, entry) for each, entry in zip(inner, value, strict=True))
+    elif type(value) is origin and not (origin is int and value < 0) and not (origin is float and not isfinite(value)):
+        return value
+    raise ValueError
 
 
 def _text(values: dict[str, Any]) -> bytes:

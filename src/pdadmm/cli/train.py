@@ -109,13 +109,13 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def _launch(config: Config, arguments: argparse.Namespace) -> int:
-    """Find mistakes once, before any process starts; then start them."""
+    """Hold the directory, find mistakes once, before any process starts; then start them."""
     given, out = list(arguments.argv), _out(arguments, config)
-    check_run(config.resolved(), _load(config, arguments, out), storage_of(config, out))
     if arguments.resume is None:
         given += ["--out", str(out)]
     processes = config.workers * config.shards
     with RunDirectory(out, arguments.overwrite, arguments.resume is not None) as directory:
+        check_run(config.resolved(), _load(config, arguments, out), storage_of(config, out))
         run = Launch(given, processes, config.threads, config.timeout, config.restarts, out, directory.lock)
         return launch(run)
 
@@ -137,15 +137,18 @@ def _out(arguments: argparse.Namespace, config: Config) -> Path:
 def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     """One process's part; the first one speaks and writes for all."""
     out = _out(arguments, config)
-    data = _load(config, arguments, out) if holds_data(world) else None
     is_first = world.stage == world.shard == 0
     place = Place(out, arguments.overwrite, arguments.resume is not None, arguments.allow_changes, restarts() > 0)
+
+    def load() -> Dataset | None:
+        return _load(config, arguments, out) if holds_data(world) else None
+
     with _StopRequest(speaks=is_first) as stop:
         progress = Progress(config.epochs, arguments.quiet or not is_first)
         warn = progress.warn if is_first else progress.note
         observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.number > 0, warn)
         try:
-            summary = carry_out(world, config, data, place, observer)
+            summary = carry_out(world, config, load, place, observer)
         finally:
             progress.close()
     world.close()

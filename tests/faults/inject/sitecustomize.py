@@ -59,20 +59,6 @@ def _wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
     setattr(owner, name, wrapped)
 
 
-class _Half(dict[str, Any]):
-    """The tensors of a file, with a fault once the first is written."""
-
-    def __init__(self, tensors: dict[str, Any], then: Callable[[], None]) -> None:
-        super().__init__(tensors)
-        self._then = then
-
-    def values(self) -> Iterator[Any]:  # type: ignore[override]
-        for number, tensor in enumerate(super().values()):
-            if number == 1:
-                self._then()
-            yield tensor
-
-
 def _install(faults: _Faults) -> None:
     from pdadmm import block, session
     from pdadmm.math import subproblems
@@ -128,17 +114,19 @@ def _install_in_exchange(faults: _Faults) -> None:
 
 
 def _install_in_checkpoint(faults: _Faults) -> None:
-    from pdadmm.checkpoint import folder, saver
+    from pdadmm.checkpoint import files, folder, saver
 
-    def write_tensors(original: Any, path: Any, tensors: dict[str, Any]) -> Any:
-        return original(path, _Half(tensors, lambda: faults.reach("checkpoint file")))
+    def contents(original: Any, tensors: Any, metadata: Any = None) -> Iterator[Any]:
+        """Once the header and a tensor are written."""
+        for number, part in enumerate(original(tensors, metadata)):
+            if number == 2:
+                faults.reach("checkpoint file")
+            yield part
 
-    def complete(original: Any, self: Any) -> Any:
+    def complete(original: Any, self: Any, manifest: Any) -> Any:
         """The files are written and nobody knows yet."""
-        if self._thread is not None:
-            self._thread.join()
         faults.reach("checkpoint files")
-        return original(self)
+        return original(self, manifest)
 
     def sync(original: Any, directory: Any) -> None:
         """Called before and after the rename."""
@@ -149,8 +137,8 @@ def _install_in_checkpoint(faults: _Faults) -> None:
         original(self)
         faults.reach("after prune")
 
-    _wrap(saver, "write_tensors", write_tensors)
-    _wrap(saver.Saver, "complete", complete)
+    _wrap(files, "contents", contents)
+    _wrap(saver.Saver, "_complete", complete)
     _wrap(folder, "_sync", sync)
     _wrap(folder.Folder, "prune", prune)
 
