@@ -84,7 +84,10 @@ def test_a_full_disk_is_an_error_and_no_signal(tmp_path: Path) -> None:
     storage = Disk(tmp_path)
     with pytest.raises(StorageError, match=r"cannot put an array of 1048576.0 TiB on the disk in"):
         storage.empty(2**60, dtype=torch.uint8)
-    with pytest.raises(UserError, match=r"storage disk needs 1048576.0 TiB for the data, but only .* are free in"):
+    with pytest.raises(
+        UserError,
+        match=r"storage disk needs 1048576.0 TiB for the data and keeps 64.0 MiB unused, but only .* are free in",
+    ):
         storage.check_room(2**60, "the data")
 
 

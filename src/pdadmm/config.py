@@ -11,12 +11,15 @@ import dataclasses
 import json
 import math
 import operator
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from pdadmm.errors import UserError, did_you_mean
 from pdadmm.notation import format_hidden, format_names, parse_hidden, parse_names
@@ -276,7 +279,12 @@ class Config:
         "exact", "precision of the arrays that workers exchange", choices=("exact", "bfloat16"), methods=_ADMM
     )
     timeout: float = _machine(
-        300.0, "seconds after which a silent process counts as lost", flag=MORE, on_resume="free", above=0
+        300.0,
+        "seconds after which a silent process counts as lost",
+        flag=MORE,
+        on_resume="free",
+        above=0,
+        at_most=10**9,
     )
     restarts: int = _machine(
         3, "how often a run starts again by itself after a worker was lost", flag=MORE, on_resume="free", **_EVERY
@@ -307,7 +315,13 @@ class Config:
         object.__setattr__(self, "hidden", _widths(self.hidden))
         object.__setattr__(self, "activation", format_names(parse_names(self.activation, len(self.hidden))))
         for field in dataclasses.fields(self):
-            if (value := getattr(self, field.name)) is not None:
+            value = getattr(self, field.name)
+            if value is None and field.default is not None:
+                raise UserError(f"{field.name} must be set; got None")
+            if value is not None:
+                # NumPy's numbers and texts are as good as Python's.
+                value = _coerce(field, value.item() if isinstance(value, np.generic) else value)
+                object.__setattr__(self, field.name, value)
                 _check_value(field, value)
         self._check_together()
         self._check_method()
@@ -475,6 +489,8 @@ def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
         raise UserError("hidden must have at least one layer; got none")
     if name == "hidden" and any(width < 1 for width in value):
         raise UserError(f"hidden widths must be at least 1; got {format_hidden(value)}")
+    if name == "hidden" and max(value) > LARGEST_COUNT:
+        raise UserError(f"hidden widths must be at most {LARGEST_COUNT}; got {format_hidden(value)}")
     if not isinstance(value, int | float):
         return
     if isinstance(value, float) and not math.isfinite(value):
@@ -502,10 +518,11 @@ def _widths(hidden: object) -> tuple[int, ...]:
     """The widths, also where they are given as the command line has them."""
     if isinstance(hidden, str):
         return parse_hidden(hidden)
-    widths = tuple(hidden) if isinstance(hidden, Iterable) else (None,)
-    if all(isinstance(width, int) for width in widths):
-        return widths
-    raise UserError(f"hidden must be widths such as (100, 100) or '2x100'; got {hidden!r}")
+    widths = hidden if isinstance(hidden, Iterable) else (hidden,)
+    plain: tuple[Any, ...] = tuple(width.item() if isinstance(width, np.generic) else width for width in widths)
+    if isinstance(hidden, Iterable) and all(type(width) is int for width in plain):
+        return plain
+    raise UserError(f"hidden must be widths such as (100, 100) or '2x100'; got {plain!r}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -543,6 +560,7 @@ def to_toml(config: Config) -> str:
         group, key = ("method", "name") if field.name == "method" else (field.metadata["group"], field.name)
         # JSON's strings, numbers and booleans are TOML's as well.
         shown = json.dumps(values[field.name], ensure_ascii=False) if field.name in values else None
+        shown = shown and shown.replace("\x7f", "\\u007f")  # the one control character that JSON leaves as it is
         setting = f"{key} = {shown}" if shown is not None else f"# {key} is not set"
         groups.setdefault(group, []).append(f"{setting}  # {field.metadata['help']}")
     method = groups.pop("method")
@@ -572,7 +590,7 @@ def _coerce(field: dataclasses.Field[Any], value: Any) -> Any:
             return tuple(value)
         raise UserError(f"hidden must be a text such as '9x500' or a list of widths; got {value!r}")
     kind = str(field.type).split(" | ")[0]
-    if kind == "float" and type(value) in (int, float):
+    if kind == "float" and (type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)):
         return float(value)
     if kind == "int" and type(value) is int:
         return value

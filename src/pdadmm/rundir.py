@@ -384,7 +384,9 @@ def _parse_row(line: bytes) -> Row | str:
     """The row in a line of the history, or what is wrong with it."""
     try:
         row: Row = json.loads(line)
-        return row if type(row["epoch"]) is int and 0 < row["epoch"] < 2**53 else "is not the row of an epoch"
+        numbers = all(type(row[key]) in (int, float) for key in ("seconds", "objective"))  # every row has them
+        whole = type(row["epoch"]) is int and 0 < row["epoch"] < 2**53
+        return row if numbers and whole else "is not the row of an epoch"
     except (ValueError, RecursionError):
         return "is not JSON"
     except (TypeError, LookupError):

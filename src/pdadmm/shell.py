@@ -1,11 +1,23 @@
-"""Commands that people copy: names of files as a shell takes them."""
+"""Text for people: commands that they copy, and lines that hold names of files, columns or classes."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import shlex
+import sys
 from pathlib import Path
+from typing import IO
+
+
+def printable(text: str) -> str:
+    """Text whose control characters and marks of direction are spelled out, as \\x1b: a terminal would obey them."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def say(line: str, file: IO[str] | None = None) -> None:
+    """Print a line for people, on standard output unless another file is given; all commands print by this."""
+    print(printable(line), file=file, flush=file is sys.stderr)
 
 
 def beside(run: Path) -> Path:

@@ -85,11 +85,12 @@ class Disk:
 
     def check_room(self, size: int, what: str) -> None:
         """Refuse what the disk has no room for."""
-        free = self.free()
-        if size > free:
+        if size > self.free():
+            free = shutil.disk_usage(self._existing()).free
             raise UserError(
-                f"storage disk needs {format_bytes(size)} for {what}, but only {format_bytes(free)} are free in "
-                f"{self.directory}; free some, or name another place by --set storage_dir=DIR"
+                f"storage disk needs {format_bytes(size)} for {what} and keeps {format_bytes(DISK_SPARE)} unused, "
+                f"but only {format_bytes(free)} are free in {self.directory}; free some, or name another place by "
+                f"--set storage_dir=DIR"
             )
 
     def free(self) -> int:

@@ -161,7 +161,9 @@ def test_archives_that_are_refused(case: str, cifar10: Collection, site: Site, t
 def test_no_room(mnist: Collection, site: Site, tmp_path: Path) -> None:
     large = File(mnist.train[0].path, 2**60, mnist.train[0].sha256)
     collection = replace(mnist, train=(large, *mnist.train[1:]))
-    with pytest.raises(StorageError, match=r"needs 1\S* \S+ more, but only .* are free.*PDADMM_DATA_HOME"):
+    with pytest.raises(
+        StorageError, match=r"needs 1\S* \S+ more, and keeps 64.0 MiB unused, but only .* are free.*PDADMM_DATA_HOME"
+    ):
         fetch(collection, tmp_path / "home", transfer=ONCE)
     assert site.asked == []
 

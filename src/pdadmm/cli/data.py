@@ -13,6 +13,7 @@ from pdadmm.data.cache import MIRROR, Checked, collections_of, data_home, fetch,
 from pdadmm.data.download import Transfer, check_address
 from pdadmm.data.published import COLLECTIONS, VARIANTS
 from pdadmm.errors import DamageError
+from pdadmm.shell import say
 
 
 def add_parser(commands: Any) -> None:
@@ -59,16 +60,18 @@ def run_list(arguments: argparse.Namespace) -> int:
         ]
         print(json.dumps({"home": str(home), "sets": sets}))
         return 0
-    print(
+    say(
         f"{'name':<18} {'train':>6} {'test':>6} {'features':>8} {'classes':>7}  cached  differs from the publisher's by"
     )
     for variant in VARIANTS.values():
         train, test = variant.samples
         numbers = f"{train:>6} {test:>6} {variant.features:>8} {variant.num_classes:>7}"
-        print(f"{variant.name:<18} {numbers}  {cached[variant.collection.name]:<6}  {variant.differs}")
-    print(f"\nfiles are in {home}; digits comes with scikit-learn\n")
+        say(f"{variant.name:<18} {numbers}  {cached[variant.collection.name]:<6}  {variant.differs}")
+    print()
+    say(f"files are in {home}; digits comes with scikit-learn")
+    print()
     for name, collection in COLLECTIONS.items():
-        print(f"{name:<9} {collection.publisher}; {collection.page}; licence: {collection.licence}")
+        say(f"{name:<9} {collection.publisher}; {collection.page}; licence: {collection.licence}")
     return 0
 
 
@@ -109,4 +112,4 @@ def _print(files: list[Checked], as_json: bool) -> None:
         print(json.dumps({"home": str(data_home()), "files": entries}))
         return
     for file in files:
-        print(f"{file.state:<8} {file.path}")
+        say(f"{file.state:<8} {file.path}")

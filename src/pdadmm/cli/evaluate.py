@@ -16,6 +16,7 @@ from pdadmm.errors import UserError
 from pdadmm.model import Model, load_model
 from pdadmm.run import read_config
 from pdadmm.rundir import CONFIG_FILE
+from pdadmm.shell import say
 from pdadmm.trainer import load_for
 
 
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"data": data.name, **scores, **samples}))
     else:
         for (name, value), count in zip(scores.items(), samples.values(), strict=True):
-            print(f"{name} {value:.4f}  ({count} samples of {data.name})")
+            say(f"{name} {value:.4f}  ({count} samples of {data.name})")
     return 0
 
 

@@ -15,6 +15,7 @@ from pdadmm.export.check import FORMATS, check, random_features
 from pdadmm.model import Model, load_model
 from pdadmm.run import read_config
 from pdadmm.rundir import CONFIG_FILE, make_directory, write_whole
+from pdadmm.shell import say
 from pdadmm.trainer import load_for
 
 REMOVED = {
@@ -54,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({**result, **dataclasses.asdict(found)}))
     else:
         ties = f" ({found.ties} between classes that tie)" if found.ties else ""
-        print(f"{path}  {len(content)} bytes")
-        print(
+        say(f"{path}  {len(content)} bytes")
+        say(
             f"run on {found.samples} samples ({source}): {found.equal} equal predictions{ties}, "
             f"largest difference of an output {found.largest_difference:.2g}"
         )

@@ -14,7 +14,7 @@ from pdadmm.errors import DamageError, UserError
 from pdadmm.inspection import Inspection, inspect_run, number_in
 from pdadmm.machine import format_bytes
 from pdadmm.rundir import CONFIG_FILE
-from pdadmm.shell import as_argument, beside, quoted
+from pdadmm.shell import as_argument, beside, quoted, say
 
 _STATUS = {
     "running": "a run holds the directory",
@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(report))
     else:
         for line in _lines(report):
-            print(_printable(line))
+            say(line)
     if found.problems:
         more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
-        raise DamageError(_printable(f"{arguments.path} is damaged: {found.problems[0]}{more}"))
+        raise DamageError(f"{arguments.path} is damaged: {found.problems[0]}{more}")
     return 0
 
 

@@ -35,6 +35,7 @@ from pdadmm.cli import (
 from pdadmm.cli.options import what_became_of
 from pdadmm.engine.launch import is_launched, is_worker, own_rank
 from pdadmm.errors import LostWorkerError, PdadmmError, StorageError, UserError, did_you_mean
+from pdadmm.shell import say
 from pdadmm.version import __version__
 
 LIBRARIES = ("scikit-learn", "scipy", "safetensors", "polars", "altair", "tensorboard", "onnx", "onnxruntime")
@@ -128,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rank = own_rank()
         if isinstance(error, LostWorkerError) and is_launched():
             # What became of the run is the launcher's to say.
-            print(f"pdadmm: rank {rank}: {error}", file=sys.stderr)
+            say(f"pdadmm: rank {rank}: {error}", sys.stderr)
         elif not (rank and error.everywhere):
             _failed(f"rank {rank}: {error}" if rank else str(error), error.exit_code)
         if is_worker():
@@ -149,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"pdadmm: error: {' '.join(message.splitlines())}", file=sys.stderr)
+    say(f"pdadmm: error: {' '.join(message.splitlines())}", sys.stderr)
     return code
 
 

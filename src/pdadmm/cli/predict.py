@@ -1,7 +1,8 @@
 """`pdadmm predict`: labels, values or probabilities for samples without targets, of files of any size.
 
 Samples are read, predicted and written a block at a time, so memory does not grow with the file. With `--out` the
-file appears whole or not at all; on standard output what was predicted before a bad row is there already.
+file appears whole or not at all; on standard output what was predicted before a bad row is there already. Names of
+classes that a spreadsheet would run as a formula have a quotation mark before them in CSV, unless `--raw` is given.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import contextlib
 import csv
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -22,8 +24,13 @@ from pdadmm.cli.progress import print_notes
 from pdadmm.data import Stream, stream_samples
 from pdadmm.model import Model, load_model
 from pdadmm.rundir import writing_whole
+from pdadmm.shell import printable, say
 
 PREDICTIONS_FILE = "predictions.csv"
+
+# A full-width sign is a sign to a spreadsheet, too.
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+_NUMBER = re.compile(r"[+-](\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Block = tuple[list[Any], list[list[float]]]
 """Predictions, and probabilities where they are asked for."""
@@ -38,6 +45,9 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--target", metavar="COLUMN", help="a column to leave out, such as the target's")
     parser.add_argument("--proba", "--probabilities", action="store_true", help="a probability for each class as well")
+    parser.add_argument(
+        "--raw", action="store_true", help="CSV: names of classes as they are, also those that a spreadsheet would run"
+    )
     add_output_flags(parser, f"directory for {PREDICTIONS_FILE} (default: standard output)")
     parser.set_defaults(run=run)
 
@@ -59,11 +69,22 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             count = _write_json(file, _with(first, blocks), arguments.proba)
         else:
-            count = _write_csv(file, _header(model, arguments.proba), _with(first, blocks), arguments.proba)
+            header, names = _header(model, arguments.proba), {} if arguments.raw else _harmless(model)
+            count = _write_csv(file, header, _with(first, blocks), arguments.proba, names)
     if path is not None:
         result = {"file": str(path), "predictions": count}
-        print(json.dumps(result) if arguments.json else f"{path}: {count} predictions")
+        say(json.dumps(result) if arguments.json else f"{path}: {count} predictions")
     return 0
+
+
+class _Visible:
+    """A terminal that is told of control characters without obeying them."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, line: str) -> int:
+        return self._file.write(printable(line.removesuffix("\n")) + "\n")
 
 
 def _predicted(model: Model, samples: Stream, proba: bool) -> Iterator[Block]:
@@ -89,12 +110,22 @@ def _header(model: Model, proba: bool) -> list[str]:
     return names
 
 
-def _write_csv(file: IO[str], header: list[str], blocks: Iterator[Block], proba: bool) -> int:
-    """A line a sample; returns how many."""
-    count, writer = 0, csv.writer(file, lineterminator="\n")
+def _harmless(model: Model) -> dict[str, str]:
+    """What to write for the names of classes that a spreadsheet takes for a formula, as OWASP advises; numbers stay."""
+    classes = model.preprocessor.classes
+    names = [name for name in ([] if classes is None else classes.tolist()) if isinstance(name, str)]
+    return {name: f"'{name}" for name in names if name.startswith(_FORMULA) and not _NUMBER.fullmatch(name)}
+
+
+def _write_csv(file: IO[str], header: list[str], blocks: Iterator[Block], proba: bool, names: dict[str, str]) -> int:
+    """A line a sample, with other names for some classes; returns how many."""
+    target = _Visible(file) if file.isatty() else file
+    # A text with a quotation mark before it is quoted as well, which needs all texts to be quoted.
+    writer = csv.writer(target, quoting=csv.QUOTE_NONNUMERIC if names else csv.QUOTE_MINIMAL, lineterminator="\n")
+    count = 0
     writer.writerow(header)
     for predictions, probabilities in blocks:
-        lines = (line if isinstance(line, list) else [line] for line in predictions)
+        lines = (line if isinstance(line, list) else [names.get(line, line)] for line in predictions)
         if proba:
             lines = ([*line, *row] for line, row in zip(lines, probabilities, strict=True))
         writer.writerows(lines)

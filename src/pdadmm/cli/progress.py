@@ -10,6 +10,7 @@ from typing import Any
 
 from pdadmm.history import Row
 from pdadmm.machine import format_bytes
+from pdadmm.shell import printable, say
 
 LINE_SECONDS = 2.0  # at most one line in this time, where there is no terminal
 
@@ -30,7 +31,7 @@ class _Meter:
     def note(self, text: str) -> None:
         """A line that stays."""
         if self._bar is not None:
-            self._bar.write(f"note: {text}", file=sys.stderr)
+            self._bar.write(printable(f"note: {text}"), file=sys.stderr)
         elif not self._quiet:
             _print(f"note: {text}")
 
@@ -120,4 +121,4 @@ def print_notes(notes: Iterable[str]) -> None:
 def _print(line: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError):  # nobody reads on, which must not end the run
-            print(line, file=sys.stderr, flush=True)
+            say(line, sys.stderr)

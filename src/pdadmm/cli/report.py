@@ -9,6 +9,7 @@ from typing import Any
 
 from pdadmm.cli.options import add_output_flags
 from pdadmm.cli.progress import print_notes
+from pdadmm.shell import say
 
 
 def add_parser(commands: Any) -> None:
@@ -38,5 +39,5 @@ def run(arguments: argparse.Namespace) -> int:
     print_notes(report.problems)
     what = f"{len(report.runs)} run{'' if len(report.runs) == 1 else 's'}"
     what += f" and {len(report.experiments)} experiments" if report.experiments else ""
-    print(f"{report.path}: {what}")
+    say(f"{report.path}: {what}")
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 from pdadmm.cli.options import add_output_flags
 from pdadmm.config import MOST_THREADS
 from pdadmm.errors import UserError
+from pdadmm.shell import say
 
 _NAMES = ("speedup-layers", "speedup-neurons", "convergence", "accuracy")
 _SCALES = ("tiny", "small", "paper")
@@ -74,12 +75,13 @@ def run(arguments: argparse.Namespace) -> int:
     results, failures = reproduce(names, settings, arguments.threads, arguments.table_only, arguments.quiet)
     if arguments.json:
         found = {"out": str(settings.out), "experiments": [asdict(result) for result in results]}
-        print(json.dumps({**found, "failed": [asdict(failure) for failure in failures]}, ensure_ascii=False))
+        print(json.dumps({**found, "failed": [asdict(failure) for failure in failures]}))
     else:
         for result in results:
-            print(f"{markdown(result)}\nwritten to {settings.out / result.experiment}\n")
+            for line in f"{markdown(result)}\nwritten to {settings.out / result.experiment}\n".split("\n"):
+                say(line)
     for failure in failures:
-        print(f"pdadmm: error: {failure}", file=sys.stderr)
+        say(f"pdadmm: error: {failure}", sys.stderr)
     return failures[0].code if failures else 0
 
 

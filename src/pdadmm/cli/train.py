@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import signal
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from pdadmm.observer import Observer
 from pdadmm.prepare import check_run, holds_data
 from pdadmm.run import Place, carry_out, read_config
 from pdadmm.rundir import RunDirectory
+from pdadmm.shell import as_argument, quoted, say
 from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
 
@@ -167,29 +167,29 @@ def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:
         print(json.dumps({**summary, "out": str(out)}))
         return
     scores = "  ".join(f"{name} {value:.4f}" for name, value in summary["scores"].items())
-    print(f"{summary['status']} after {summary['epochs']} epochs: {scores}  ({summary['seconds']:.1f} s of training)")
-    print(f"{summary['advice']}")
-    print(f"run directory: {out}")
+    say(f"{summary['status']} after {summary['epochs']} epochs: {scores}  ({summary['seconds']:.1f} s of training)")
+    say(f"{summary['advice']}")
+    say(f"run directory: {out}")
     if summary["status"] == "interrupted" and summary["checkpoints"]["last_epoch"] == summary["epochs"]:
-        print(f"go on with: pdadmm train --resume {shlex.quote(str(out))}")
+        say(f"go on with: pdadmm train --resume {quoted(as_argument(out))}")
     if summary["restarts"]:
         often = "once" if summary["restarts"] == 1 else f"{summary['restarts']} times"
-        print(f"the run was started again {often}; times below are since then")
+        say(f"the run was started again {often}; times below are since then")
     if summary["checkpoints"]["failed"]:
-        print(f"{summary['checkpoints']['failed']} checkpoints could not be written")
+        say(f"{summary['checkpoints']['failed']} checkpoints could not be written")
     if len(summary["workers"]) > 1:
         _print_workers(summary["workers"])
 
 
 def _print_workers(workers: list[dict[str, Any]]) -> None:
     """Who computed, who waited, and for whom everyone did."""
-    print("worker  layers      compute      wait      send       sent   idle")
+    say("worker  layers      compute      wait      send       sent   idle")
     for number, worker in enumerate(workers, start=1):
         layers = f"{worker['layers'][0]}-{worker['layers'][-1]}"
         times = "".join(f"{worker[f'{name}_seconds']:8.2f} s" for name in ("compute", "wait", "send"))
         sent = format_bytes(worker["bytes_sent"])
-        print(f"{number:>6}  {layers:<8}{times} {sent:>10}  {worker['idle_share']:5.1%}")
-    print(_who_is_waited_for(workers))
+        say(f"{number:>6}  {layers:<8}{times} {sent:>10}  {worker['idle_share']:5.1%}")
+    say(_who_is_waited_for(workers))
 
 
 def _who_is_waited_for(workers: list[dict[str, Any]]) -> str:

@@ -123,11 +123,11 @@ def _state(file: File, home: Path) -> str:
 
 
 def _check_room(home: Path, size: int) -> None:
-    free = max(0, shutil.disk_usage(home).free - DISK_SPARE)
-    if size > free:
+    free = shutil.disk_usage(home).free
+    if size + DISK_SPARE > free:
         raise StorageError(
-            f"{home} needs {format_bytes(size)} more, but only {format_bytes(free)} are free; free some, or name "
-            f"another folder by {HOME}"
+            f"{home} needs {format_bytes(size)} more, and keeps {format_bytes(DISK_SPARE)} unused, but only "
+            f"{format_bytes(free)} are free; free some, or name another folder by {HOME}"
         )
 
 

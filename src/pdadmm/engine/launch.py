@@ -31,6 +31,7 @@ from typing import IO, Self
 from pdadmm import openmp
 from pdadmm.errors import LostWorkerError
 from pdadmm.machine import usable_cores
+from pdadmm.shell import say
 
 GRACE = 5.0
 """Seconds that the other processes have to end by themselves, once one was lost or a second signal came."""
@@ -255,7 +256,7 @@ def launch(run: Launch) -> int:
                 return _stopped(outcome, requests.number, run)
             if outcome.code != LostWorkerError.exit_code:
                 break
-            print(f"pdadmm: {outcome.event}; {_what_now(attempt, run)}", file=sys.stderr, flush=True)
+            say(f"pdadmm: {outcome.event}; {_what_now(attempt, run)}", sys.stderr)
     return outcome.code
 
 
@@ -271,7 +272,7 @@ def _stopped(outcome: Outcome, number: int, run: Launch) -> int:
         return outcome.code
     if outcome.code == LostWorkerError.exit_code:
         line = f"pdadmm: stopped before all was saved; go on with pdadmm train --resume {run.directory}"
-        print(line, file=sys.stderr, flush=True)
+        say(line, sys.stderr)
     return 128 + number
 
 

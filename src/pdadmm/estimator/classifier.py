@@ -118,7 +118,8 @@ class PdADMMClassifier(ClassifierMixin, BasePdADMM):  # type: ignore[misc]  # sc
         if reset:
             if len(classes) < 2:
                 raise UserError(
-                    f"y must have at least two classes with samples of weight above 0; got one class, {y[0]!r}"
+                    f"y must have at least two classes with samples of weight above 0; got one class, "
+                    f"{shorten(y[:1].tolist())}"
                 )
             self.classes_: Array = classes
         elif not np.array_equal(classes, self.classes_):

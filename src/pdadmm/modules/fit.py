@@ -165,7 +165,7 @@ def _preprocessor(config: Config, part: Part, found: Reading) -> Preprocessor:
         if fitted.num_outputs != outputs:
             raise UserError(f"y must have the {outputs} outputs of the module; got shape {part.y.shape}")
         return fitted
-    low, high = fitted.classes[0], fitted.classes[-1]
+    low, high = fitted.classes[[0, -1]].tolist()
     if fitted.classes.dtype.kind not in "ib" or low < 0 or high >= outputs:
         raise UserError(
             f"y must be class indices from 0 to {outputs - 1}, the module's outputs; got {low!r} to {high!r}"
