@@ -67,7 +67,7 @@ def candidates(samples: int, regression: bool, seed: int) -> dict[str, Any]:
     ours, theirs = (PdADMMRegressor, MLPRegressor) if regression else (PdADMMClassifier, MLPClassifier)
     alone = min(MOST_FINAL_RIDGE, RIDGE_PER_SAMPLE / samples)
     return {
-        "by samples alone": ours(HIDDEN, ridge_final=alone, random_state=seed),
+        "by samples alone": ours(HIDDEN, method={"ridge_final": alone}, random_state=seed),
         "default": ours(HIDDEN, random_state=seed),
         "MLP": make_pipeline(StandardScaler(), theirs(hidden_layer_sizes=HIDDEN, random_state=seed)),
     }
