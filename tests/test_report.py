@@ -292,7 +292,7 @@ def test_nothing_points_outside(runs: Path, tmp_path: Path) -> None:
 
 def test_an_experiment_is_shown(tmp_path: Path) -> None:
     table = {"title": "By epoch", "columns": ["data", "5"], "rows": [["MNIST", 0.94], ["CIFAR-10", None]]}
-    curve = {"name": "ours", "x": [1, 2], "y": [0.5, None]}
+    curve = {"name": "ours", "x": [1, 2], "y": [0.5, 0.75]}
     values = {
         "experiment": "accuracy",
         "title": "Accuracy",
@@ -306,4 +306,4 @@ def test_an_experiment_is_shown(tmp_path: Path) -> None:
     shown, data = page(report.path)
     for text in ("Accuracy", "By epoch", "0.94", "one seed"):
         assert text in shown.words
-    assert data[0]["runs"][0]["value"] == [0.5, None]
+    assert data[0]["runs"][0]["value"] == [0.5, 0.75]

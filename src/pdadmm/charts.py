@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -100,17 +100,15 @@ def curves(
     return _curves(title, (by, None), keys, by, labels, len(labels) < len(runs), scale, switchable, False)
 
 
-def figure(title: str, x: str, y: str, series: Sequence[dict[str, Any]]) -> tuple[alt.LayerChart, list[dict[str, Any]]]:
-    """A figure of an experiment, whose series have a name, `x` and `y`; and the data `runs` of the chart."""
-    runs = [
-        {"label": one["name"], "run": one["name"], "epoch": one["x"], "seconds": [], "value": one["y"]}
-        for one in series
-    ]
-    values = [abs(value) for run in runs for value in run["value"] if value]
-    scale = _scale([v for run in runs for v in run["value"]])
-    if scale[0] == "symlog" or not values or max(values) < _WIDE * min(values):
-        scale = _LINEAR
-    return _curves(title, (x, y), ("value",), "epoch", tuple(r["label"] for r in runs), False, scale, False, True), runs
+def figure(
+    title: str, x: str, y: str, series: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+) -> tuple[alt.LayerChart, list[dict[str, Any]]]:
+    """A figure of an experiment, whose series have names; and the data `runs` of the chart."""
+    runs = [{"label": n, "run": n, "epoch": xs, "seconds": [], "value": ys} for n, (xs, ys) in series.items()]
+    values = [value for _, ys in series.values() for value in ys]
+    is_wide = bool(values) and 0 < _WIDE * min(values) < max(values)
+    scale = _scale(values) if is_wide else _LINEAR
+    return _curves(title, (x, y), ("value",), "epoch", tuple(series), False, scale, False, True), runs
 
 
 _WIDE = 100.0  # the ratio of values from which a figure's scale is logarithmic
@@ -159,7 +157,9 @@ def _curves(
     elif len(parts) > 1:
         opacity = alt.Opacity("part:O").scale(domain=parts, range=[1.0, *[0.45] * (len(parts) - 1)]).legend(None)
     detail = ["label:N", "part:N", *([] if together else ["run:N"])]
-    line = base.mark_line(strokeWidth=2, point=has_legend).encode(x, y, colour, detail=detail)
+    line = base.mark_line(strokeWidth=2, point={"size": 14} if has_legend else False).encode(
+        x, y, colour, detail=detail
+    )
     if switchable:
         line = line.add_params(alt.param(name="hidden", value=[]))
     if has_legend:
@@ -172,7 +172,7 @@ def _curves(
         layers.append(band.encode(detail=detail))
     told = labels if len(parts) == 1 else [f"{label}, {part}" for label in labels for part in parts]
     told = parts if one else told
-    layers += _cursor(base, x, y, colour, title, by, told if together and len(told) <= COMPARED else [])
+    layers += _cursor(base, x, y, colour, title, axes[0], told if together and len(told) <= COMPARED else [])
     if together and not has_legend:
         ruled = alt.Chart(alt.NamedData("marks")).encode(alt.X("epoch:Q"), tooltip=["epoch:Q", "text:N"])
         layers.append(ruled.mark_rule(strokeDash=[2, 3], opacity=0.6, color="gray"))
@@ -186,7 +186,7 @@ _BOTH = "datum.label + ', ' + datum.part"
 
 
 def _cursor(
-    base: alt.Chart, x: alt.X, y: alt.Y, colour: alt.Color, title: str, by: str, names: Sequence[str]
+    base: alt.Chart, x: alt.X, y: alt.Y, colour: alt.Color, title: str, axis: str, names: Sequence[str]
 ) -> list[alt.Chart]:
     """The values under the cursor: of all series of these names at the nearest epoch, else of the nearest point."""
     near = alt.selection_point(
@@ -198,8 +198,9 @@ def _cursor(
         encodings=["x"] if names else ["x", "y"],
     )
     row = "(datum.datum || datum)"  # of the area around a mark, in which the cursor is nearest to it
-    told = [f"'epoch': {row}.epoch", *([f"'seconds': format({row}.seconds, '.4g')"] if by == "seconds" else [])]
+    told = [f"'seconds': format({row}.seconds, '.4g')"] if axis == "seconds" else [f"{json.dumps(axis)}: {row}.epoch"]
     if not names:
+        told += [f"'epoch': {row}.epoch"] if axis == "seconds" else []
         told = [f"'title': {row}.series, 'run': {row}.run", *told, f"'value': format({row}.of, '.5g')"]
         dots = base.mark_point(filled=True, size=55).encode(x, alt.Y("of:Q"), colour)
         dots = dots.encode(opacity=alt.condition(near, alt.value(1), alt.value(0)), tooltip=_box(told))

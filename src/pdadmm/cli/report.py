@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
             "runs": [
                 {"run": str(entry.path), "status": entry.status, "epochs": len(entry.rows)} for entry in report.runs
             ],
-            "experiments": [entry.name for entry in report.experiments],
+            "experiments": [entry.result.experiment for entry in report.experiments],
             "problems": report.problems,
         }
         print(json.dumps(found))

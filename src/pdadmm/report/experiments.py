@@ -1,62 +1,59 @@
-"""The results of `pdadmm reproduce`, as its result.json has them."""
+"""The results of `pdadmm reproduce`, read back from their files."""
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pdadmm.errors import DamageError
-from pdadmm.report.runs import EXPERIMENT_FILE, Table, named, printable, read_bytes
+from pdadmm.experiments.result import RESULT_FILE, Cell, Figure, Result, Series, Table
+from pdadmm.report.runs import named, printable, read_bytes
 
 _MOST_ROWS = 500
 
 
 @dataclass
 class Experiment:
-    """One folder's results; what cannot be read is a problem of it."""
+    """One folder's result; what cannot be read is a problem of it."""
 
-    name: str
-    title: str
-    notes: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    figures: list[dict[str, Any]] = field(default_factory=list)
-    """Title, names of the axes and series, as they were found."""
+    result: Result
     problems: list[str] = field(default_factory=list)
 
 
 def read_experiment(folder: Path) -> Experiment:
     """What there is of it."""
-    path, found = folder / EXPERIMENT_FILE, Experiment(folder.name, folder.name)
+    path = folder / RESULT_FILE
     try:
         values = json.loads(read_bytes(path))
-        found.name, found.title = printable(values["experiment"]), printable(values["title"])
-        found.notes = [printable(note) for note in values["notes"]]
-        for entry in values["tables"]:
-            rows = [[_cell(value) for value in row] for row in entry["rows"][:_MOST_ROWS]]
-            found.tables.append(Table(printable(entry["title"]), [printable(name) for name in entry["columns"]], rows))
-            if len(entry["rows"]) > _MOST_ROWS:
-                found.problems.append(f"a table of {path} is cut off after {_MOST_ROWS} of its rows")
-        found.figures = [_figure(entry) for entry in values["figures"]]
+        tables = [
+            Table(
+                printable(entry["title"]),
+                [*map(printable, entry["columns"])],
+                [[*map(_cell, r)] for r in entry["rows"]],
+            )
+            for entry in values["tables"]
+        ]
+        head = [printable(values[name]) for name in ("experiment", "title")]
+        figures = [_figure(entry) for entry in values["figures"]]
+        found = Experiment(Result(head[0], head[1], [*map(printable, values["notes"])], tables, figures))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, DamageError) as error:
-        found.problems.append(named(path, error))
+        name = printable(folder.name)
+        return Experiment(Result(name, name, [], [], []), [named(path, error)])
+    for table in found.result.tables:
+        if len(table.rows) > _MOST_ROWS:
+            found.problems.append(f"a table of {path} is cut off after {_MOST_ROWS} of its rows")
+            del table.rows[_MOST_ROWS:]
     return found
 
 
-def _figure(entry: dict[str, Any]) -> dict[str, Any]:
-    """Its series must be numbers; the rest is text."""
-    series = [
-        {"name": printable(one["name"]), "x": list(map(_coordinate, one["x"])), "y": list(map(_coordinate, one["y"]))}
-        for one in entry["series"]
-    ]
-    return {name: printable(entry[name]) for name in ("title", "x", "y")} | {"series": series}
+def _figure(entry: dict[str, Any]) -> Figure:
+    """The values of its series must be numbers; the rest is text."""
+    curves = [(printable(one["name"]), [*map(float, one["x"])], [*map(float, one["y"])]) for one in entry["series"]]
+    title, x, y = (printable(entry[name]) for name in ("title", "x", "y"))
+    return Figure(title, x, y, [Series(*curve) for curve in curves])
 
 
-def _coordinate(value: Any) -> float | None:
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def _cell(value: Any) -> str | float | None:
+def _cell(value: Any) -> Cell:
     return value if value is None or type(value) in (int, float) else printable(value)

@@ -16,13 +16,14 @@ from jinja2 import Environment, PackageLoader
 
 from pdadmm import charts
 from pdadmm.events import SPENT
+from pdadmm.experiments.result import Cell, Figure, Table
 from pdadmm.inspection import number_in
 from pdadmm.machine import format_bytes
 from pdadmm.notation import format_hidden
 from pdadmm.report.experiments import Experiment
 from pdadmm.report.labels import given, labels
 from pdadmm.report.proof import certificate_words, certified, theory_of
-from pdadmm.report.runs import Cell, FoundRun, Table, printable
+from pdadmm.report.runs import FoundRun, printable
 from pdadmm.rundir import CONFIG_FILE
 from pdadmm.shell import as_argument, beside, quoted
 from pdadmm.version import __version__
@@ -82,7 +83,7 @@ def make_page(
         runs=runs,
         overview=_overview(runs),
         problems=problems,
-        experiments=[(found, [_figure(figure, drawings) for figure in found.figures]) for found in experiments],
+        experiments=[(e.result, [_figure(figure, drawings) for figure in e.result.figures]) for e in experiments],
         labels=colours,
         panels={data: _panels(group, colours, len(runs), drawings) for data, group in groups.items()},
         tables=[table for table in (_runs_table(runs, names), _proofs_table(runs)) if table.rows],
@@ -145,9 +146,10 @@ def _panels(
     }
 
 
-def _figure(figure: dict[str, Any], drawings: _Drawings) -> dict[str, int]:
+def _figure(figure: Figure, drawings: _Drawings) -> dict[str, int]:
     """A figure of an experiment."""
-    chart, runs = charts.figure(figure["title"], figure["x"], figure["y"], figure["series"])
+    series = {one.name: (one.x, one.y) for one in figure.series}
+    chart, runs = charts.figure(figure.title, figure.x, figure.y, series)
     return drawings.add(chart, drawings.add_data(runs=runs))
 
 

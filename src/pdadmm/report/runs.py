@@ -14,6 +14,7 @@ from typing import Any
 
 from pdadmm.config import Config
 from pdadmm.errors import DamageError, PdadmmError
+from pdadmm.experiments.result import RESULT_FILE
 from pdadmm.history import Row
 from pdadmm.inspection import number_in, run_status
 from pdadmm.run import read_config
@@ -28,18 +29,7 @@ from pdadmm.rundir import (
     read_history,
 )
 
-EXPERIMENT_FILE = "result.json"
 _LARGEST = 2**28  # bytes of a file that is read as a whole
-Cell = str | int | float | None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the page; numbers are numbers, and None is an empty cell."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[Cell]]
 
 
 @dataclass
@@ -89,7 +79,7 @@ def find_folders(folder: Path) -> tuple[list[Path], list[Path]]:
         # What belongs to a run is no folder of runs, and hidden folders are nobody's results.
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in (CHECKPOINTS, EVENTS))
         runs += [Path(place)] if HISTORY_FILE in files else []
-        experiments += [Path(place)] if EXPERIMENT_FILE in files else []
+        experiments += [Path(place)] if RESULT_FILE in files else []
     return runs, experiments
 
 
