@@ -9,17 +9,16 @@ steps, so with the full batch it is the value before the step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Optimizer
 
 from pdadmm.checkpoint.restore import SavedRun
 from pdadmm.history import Row
-from pdadmm.math.activations import Activation, LeakyReLU
+from pdadmm.math.activations import Activation, torch_modules
 from pdadmm.network import BACKWARD_ROWS
 from pdadmm.rivals.rival import Rival
 
@@ -32,14 +31,6 @@ RULES: dict[str, tuple[Callable[..., Optimizer], tuple[str, ...]]] = {
 """Optimisers, with their defaults but for the learning rate, and the names of what they keep of a parameter."""
 
 _SHUFFLES = 1  # sets these streams apart from those of the first weights
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": torch.relu_,
-    "leaky_relu": partial(functional.leaky_relu, negative_slope=LeakyReLU.negative_slope, inplace=True),
-    "hardtanh": partial(functional.hardtanh, inplace=True),
-    "identity": lambda z: z,
-    "tanh": torch.tanh_,
-    "sigmoid": torch.sigmoid_,
-}
 
 
 def torch_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
@@ -50,7 +41,10 @@ def torch_activation(activation: Activation) -> Callable[[Tensor], Tensor]:
         left, right = activation.slopes(at)
         return activation.forward(at, torch.empty_like(at)) + (left + right) / 2 * (z - at)
 
-    return _ACTIVATIONS.get(activation.name, by_slopes)
+    kind = torch_modules().get(activation.name)
+    if kind is None:
+        return by_slopes
+    return kind(inplace=True) if issubclass(kind, nn.ReLU | nn.LeakyReLU | nn.Hardtanh) else kind()
 
 
 class GradientDescent(Rival):
