@@ -49,7 +49,6 @@ def test_two_workers_by_hand() -> None:
     assert told(timeline, 1) == [("p2", 0, 1), ("p2", 1.5, 2.5), ("W2", 2.5, 3.5), ("z2", 3.5, 5.5)]
     assert [timeline.busy(0), timeline.busy(1)] == [5, 5]
     assert [timeline.bytes_sent(0), timeline.bytes_sent(1)] == [4, 4]
-    assert timeline.link_share(1) == 4 / 7.5
 
 
 def test_reports_stand_in_line_behind_messages() -> None:

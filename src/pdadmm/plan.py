@@ -27,6 +27,7 @@ from pdadmm.engine.problem import Problem, Samples
 from pdadmm.engine.world import World
 from pdadmm.errors import UserError
 from pdadmm.machine import anonymous_memory, available_memory, format_bytes, resident_memory, usable_cores
+from pdadmm.math.threads import with_threads
 from pdadmm.math.tiles import SUM_ROWS, Tiling, default_tile_rows
 from pdadmm.network import BACKWARD_ROWS, FORWARD_ROWS
 from pdadmm.storage import Disk, Memory, Storage
@@ -252,12 +253,8 @@ def _program(is_disk: bool, data: Dataset | None, is_split: bool) -> int:
 
 def plan_seconds(config: Config, shape: Shape) -> float:
     """Seconds of an epoch: the operations of the worker with most, at the rate of products in a short trial here."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(config.threads or max(1, usable_cores() // (config.workers * config.shards)))
-    try:
+    with with_threads(config.threads or max(1, usable_cores() // (config.workers * config.shards))):
         rate = _measure_rate()
-    finally:
-        torch.set_num_threads(before)
     flops = layer_flops(config, shape.samples, (shape.features, *config.hidden, shape.outputs))
     return max(sum(flops[layer] for layer in stage) for stage in place(config, shape).stages) / rate
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from pdadmm.errors import UserError
@@ -30,20 +29,3 @@ def parse_seconds(text: str, name: str) -> float:
     if found is None or found[3] or found[2] not in _SECONDS:
         raise UserError(f"{name} must be a number and one of {', '.join(_SECONDS)}, such as 50us; got {text!r}")
     return float(found[1]) * _SECONDS[found[2]]
-
-
-def format_bandwidth(bytes_per_second: float) -> str:
-    """1.25e9 -> 10 Gbit/s."""
-    if math.isinf(bytes_per_second):
-        return "unlimited"
-    bits = 8 * bytes_per_second
-    unit = max((unit for unit, factor in _BITS.items() if factor <= max(bits, 1.0)), key=_BITS.__getitem__)
-    return f"{bits / _BITS[unit]:.3g} {unit}/s"
-
-
-def format_seconds(seconds: float) -> str:
-    """0.00005 -> 50 us."""
-    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"

@@ -21,7 +21,7 @@ from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
 from pdadmm.simulate.blocks import measure_layers
 from pdadmm.simulate.simulation import CLUSTER, NOT_MODELLED, Simulation, Speed, better_placement, simulate, sweep
-from pdadmm.units import format_bandwidth, format_seconds, parse_bandwidth, parse_seconds
+from pdadmm.units import parse_bandwidth, parse_seconds
 
 _MOST_PER_HOST = 64
 _ROW = ("workers", "shards", "processes", "speedup", "efficiency", "epoch_seconds", "placement")
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(mapping))
     else:
-        _print(found, mapping)
+        _print(arguments, found, mapping)
     return 0
 
 
@@ -120,17 +120,14 @@ def _row(one: Simulation) -> dict[str, Any]:
     return {name: mapping[name] for name in _ROW} | {"bottleneck": one.bottleneck()[0]}
 
 
-def _print(found: Simulation, mapping: dict[str, Any]) -> None:
-    stated, link = mapping["gflops"], found.link
+def _print(arguments: argparse.Namespace, found: Simulation, mapping: dict[str, Any]) -> None:
+    stated = arguments.gflops
     speed = "as its layers were measured on this machine" if stated is None else f"of {stated:g} Gflop/s"
     print(
         f"{mapping['samples']} samples of {mapping['features']} features, hidden {mapping['hidden']}, "
         f"{mapping['classes']} outputs, {mapping['solver']} solver"
     )
-    print(
-        f"{found.processes} workers {speed}, links of {format_bandwidth(link.bytes_per_second)} and "
-        f"{format_seconds(link.latency)}"
-    )
+    print(f"{found.processes} workers {speed}, links of {arguments.bandwidth} and {arguments.latency}")
     print(
         f"  speedup {found.speedup:.2f}, efficiency {found.efficiency:.1%}: {found.epoch_seconds:.4g} s an epoch, "
         f"{found.serial_seconds:.4g} s on one worker"

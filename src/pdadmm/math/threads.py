@@ -9,21 +9,26 @@ there the last bits of a run may depend on `--threads`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
 FEW_ROWS = 64  # products whose result has fewer rows are split by threads along the sum
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Run the body on one thread."""
+    return with_threads(1)
+
+
+@contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    """Run the body on so many threads."""
     before = torch.get_num_threads()
-    if before == 1:
+    if before == count:
         yield
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +24,7 @@ from pdadmm.errors import UserError
 from pdadmm.machine import last_level_cache
 from pdadmm.math.activations import get_activations
 from pdadmm.math.losses import is_regression
+from pdadmm.math.threads import with_threads
 from pdadmm.plan import Shape, Unfilled
 
 MOST_BYTES = 2**29
@@ -159,14 +159,3 @@ def _seconds(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
-
-
-@contextmanager
-def with_threads(count: int) -> Iterator[None]:
-    """So many threads in the body."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

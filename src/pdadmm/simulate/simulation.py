@@ -204,7 +204,6 @@ class Simulation:
                 "wait_seconds": timeline.seconds - timeline.busy(stage),
                 "idle_share": timeline.idle_share(stage),
                 "bytes_sent": timeline.bytes_sent(stage),
-                "link_share": timeline.link_share(stage),
                 "memory_bytes": memory[stage],
             }
             for stage, layers in enumerate(self.placement.stages)

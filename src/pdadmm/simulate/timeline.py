@@ -105,11 +105,6 @@ class Timeline:
         """Bytes that leave a stage."""
         return math.fsum(span.size for span in self.sent if span.stage == stage)
 
-    def link_share(self, stage: int) -> float:
-        """The share of the time that a stage's way out is in use."""
-        used = math.fsum(span.end - span.start for span in self.sent if span.stage == stage)
-        return used / self.seconds if self.seconds else 0.0
-
     def trace(self) -> dict[str, Any]:
         """Chrome's trace format, which chrome://tracing and Perfetto show: a process a worker, microseconds."""
         events: list[dict[str, Any]] = []
