@@ -29,6 +29,7 @@ _PIECE = 1 << 22
 _LONGEST_LINE = 1 << 28
 # Control characters that no text has: all but tab, line feed, form feed and their like.
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_QUOTED = re.compile(rb'(?:(?<=[,\n])|\A)"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # spreadsheets put it first
 _POLARS_COLUMNS = 2000  # with more of them, the lines are read faster one by one
 
@@ -132,13 +133,15 @@ class _Parser:
         """None of what needs a closer look."""
         import polars
 
+        if b'"' in text and b'"' in _QUOTED.sub(b"", text):
+            return None  # polars may panic where quotes are not as they must be
         target, last = self.columns.target, self.header.count - 1
         schema: dict[str, Any] = {str(column): polars.String for column in range(last + 1)}
         schema |= {str(column): polars.Float64 for column in self.numeric}
         wanted = sorted({*self.numeric, last, last if target is None else target})
         try:
             frame = polars.read_csv(io.BytesIO(text), has_header=False, schema=schema, columns=wanted)
-        except polars.exceptions.PolarsError:
+        except (polars.exceptions.PolarsError, polars.exceptions.PanicException):
             return None
         if frame[str(last)].has_nulls():  # which is also how it marks a line with too few fields
             return None
