@@ -179,3 +179,11 @@ def test_the_example_loss_finds_the_minimum(monkeypatch: pytest.MonkeyPatch) -> 
     z = a.clone().requires_grad_()
     (slope,) = torch.autograd.grad(loss.value(z, y, weight).sum(), z)
     torch.testing.assert_close(loss.gradient(a, y, weight), slope)
+
+
+def test_every_test_that_the_page_on_security_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / "security.md").read_text(encoding="utf-8"))
+    for path, name in named:
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no {name}"
+    table = rows((DOCS / "security.md").read_text(encoding="utf-8"))[1:]
+    assert all("::test_" in row[2] for row in table)
