@@ -278,7 +278,7 @@ def test_cross_validation() -> None:
 def test_mistakes_are_named_before_any_work() -> None:
     X, y = IRIS
     mistakes: list[tuple[dict[str, Any], str]] = [
-        ({"rho": -1.0}, "rho must be positive; got -1"),
+        ({"rho": -1.0}, "rho must be above 0; got -1"),
         ({"max_iter": 0}, "'max_iter' parameter"),
         ({"activation": "swish"}, "activation must be one of relu, .* got 'swish'"),
         ({"solver": "adam"}, "solver must be one of exact, .* got 'adam'"),
