@@ -59,7 +59,7 @@ def run_cases(world: World, out: Path, threads: int, cases: Sequence[str] = CASE
         session.engine.finish()
         tensors = {"history": torch.tensor(rows, dtype=torch.float64)}
         tensors["first row"] = torch.tensor([session.engine.tiling.rows.start])
-        for layer, block in zip(session.engine.own_layers, session.engine.blocks, strict=True):
+        for layer, block in zip(session.engine.layers.own, session.engine.blocks, strict=True):
             for name in VARIABLES:
                 variable = getattr(block.state, name)
                 if variable is not None:

@@ -13,8 +13,8 @@ L_rho and its certificate need, while the tile is in cache; u is never stored (s
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from pdadmm.math import subproblems as sub
 from pdadmm.math.activations import Activation
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.losses import Loss
-from pdadmm.math.solvers import Exact, Solver
+from pdadmm.math.solvers import Exact, Solver, linear_tile
 from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
 from pdadmm.math.tiles import SUM_ROWS, Workspace, row_norms, sum_of_rows, sum_of_squares, within
@@ -37,37 +37,16 @@ MEASURED = ("fit", "gap", "residual", "dz", "dq", "q", "prox_residual", "couplin
 FIT, GAP, RESIDUAL, DZ, DQ, Q, PROX_RESIDUAL, COUPLING, RISK = range(len(MEASURED))
 
 
-class Closing(Protocol):
-    """What follows the linear part of a layer: an activation, or the loss.
+@dataclass(frozen=True)
+class HiddenClosing:
+    """What follows the linear part of a hidden layer: q = f(z), relaxed, and tied to the next layer's p.
 
     What it measures goes into `measured`, a row for each of MEASURED and a column for each sample.
     """
 
-    @property
-    def tile_rows(self) -> int | None:
-        """Rows to visit at a time, or None for as many as the cache likes."""
-
-    def step(
-        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
-    ) -> None:
-        """Update z (and q) of these rows, and measure."""
-
-    def measure(
-        self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
-    ) -> None:
-        """Measure at the present point, with no update."""
-
-    def gradients(self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None) -> Tensor:
-        """|dL/dz|² + |dL/dq|² + |dL/du|² of these rows."""
-
-
-@dataclass(frozen=True)
-class HiddenClosing:
-    """q = f(z), relaxed, and tied to the next layer's p."""
-
     activation: Activation
     weights: Weights
-    tile_rows = None
+    tile_rows = None  # as many as the cache likes
 
     def step(
         self, s: LayerState, rows: slice, a: Tensor, p_next: TileSource | None, ws: Workspace, measured: Tensor
@@ -129,7 +108,7 @@ class HiddenClosing:
 
 @dataclass(frozen=True)
 class OutputClosing:
-    """R(z_L; y) for these targets and sample weights."""
+    """What follows the linear part of the output layer: R(z_L; y) for these targets and sample weights."""
 
     loss: Loss
     y: Tensor
@@ -172,6 +151,9 @@ class OutputClosing:
         measured[RISK] = self.loss.value(z, y, weight)
 
 
+Closing = HiddenClosing | OutputClosing
+
+
 class Block:
     """One layer: state, solver and closing, and the phases of an iteration."""
 
@@ -211,51 +193,49 @@ class Block:
 
     def z_phase(self, p_next: TileSource | None, ridge: float, after_chunk: AfterChunk | None = None) -> LayerReport:
         """Update z and q from the right neighbour's new p; returns what was measured."""
+        sums = self._visit(self._solver.a_tile, self._closing.step, p_next, after_chunk)
+        return self._report(sums, ridge)
+
+    def measure(self, p_next: TileSource | None, ridge: float) -> LayerReport:
+        """The terms of L_rho at the present point."""
+        self._certain = LayerReport()
+        return self._report(self._visit(linear_tile, self._closing.measure, p_next), ridge)
+
+    def _visit(
+        self,
+        a_tile: Callable[[LayerState, slice, Workspace], Tensor],
+        close: Callable[..., None],
+        p_next: TileSource | None,
+        after_chunk: AfterChunk | None = None,
+    ) -> Tensor:
+        """Close every tile by a step or a measurement; returns the sums of what was measured."""
         s, ws = self.state, self._ws
         sums = ws.sum("measured", len(MEASURED), dtype=torch.float64)
         for index, chunk in enumerate(ws.chunks(self._closing.tile_rows)):
             measured = ws.row_values(len(MEASURED), chunk.rows.stop - chunk.rows.start)
             for rows in chunk.tiles:
-                a = self._solver.a_tile(s, rows, ws)
-                self._closing.step(s, rows, a, p_next, ws, measured[:, within(rows, chunk)])
-            sums.add(_sum_measured(measured))
+                close(s, rows, a_tile(s, rows, ws), p_next, ws, measured[:, within(rows, chunk)])
+            norms, values = measured[:COUPLING], measured[COUPLING:]
+            sums.add(torch.cat([sum_of_rows(norms, squared=True), sum_of_rows(values)]))
             sums.close_chunk()
             if after_chunk is not None:
                 after_chunk(index)
-        return self._report(sums.take(), ridge)
-
-    def measure(self, p_next: TileSource | None, ridge: float) -> LayerReport:
-        """The terms of L_rho at the present point."""
-        s, ws = self.state, self._ws
-        self._certain = LayerReport()
-        sums = ws.sum("measured", len(MEASURED), dtype=torch.float64)
-        for chunk in ws.chunks(self._closing.tile_rows):
-            measured = ws.row_values(len(MEASURED), chunk.rows.stop - chunk.rows.start)
-            for rows in chunk.tiles:
-                a = sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
-                self._closing.measure(s, rows, a, p_next, ws, measured[:, within(rows, chunk)])
-            sums.add(_sum_measured(measured))
-            sums.close_chunk()
-        return self._report(sums.take(), ridge)
+        return sums.take()
 
     def stationarity(self, m: TileSource | None, p_next: TileSource | None, ridge: float) -> float:
         """The squared norm of L_rho's partial gradients in this layer's p, W, b, z, q and u (Lemma 3, Theorem 2)."""
         s, ws, nu, rho = self.state, self._ws, self._weights.nu, self._weights.rho
         total = ws.sum("stationarity", dtype=torch.float64)
         by_W, by_b = ws.sum("cross", *s.W.shape), ws.sum("z", len(s.b))
-        for chunk in ws.chunks(SUM_ROWS):
-            for rows in chunk.tiles:
-                count = rows.stop - rows.start
-                a = sub.linear(s.p[rows], s.W, s.b, ws.tile(0, count, len(s.b)))
-                total.add(self._closing.gradients(s, rows, a, p_next))
-                e = a.sub_(s.z[rows])
-                by_W.add_product(e, s.p[rows])
-                by_b.add(e.sum(0))
-                if m is not None:
-                    m_tile, g = m(rows, ws.tile(1, count, s.p.shape[1])), ws.tile(2, count, s.p.shape[1])
-                    total.add(sum_of_squares(sub.p_gradient(e, s.W, s.p[rows], m_tile, nu, rho, g)))
-            for one in (total, by_W, by_b):
-                one.close_chunk()
+        for rows in ws.tiling.walk(total, by_W, by_b):
+            a = linear_tile(s, rows, ws)
+            total.add(self._closing.gradients(s, rows, a, p_next))
+            e = a.sub_(s.z[rows])
+            by_W.add_product(e, s.p[rows])
+            by_b.add(e.sum(0))
+            if m is not None:
+                m_tile, g = (ws.tile(slot, *s.p[rows].shape) for slot in (1, 2))
+                total.add(sum_of_squares(sub.p_gradient(e, s.W, s.p[rows], m(rows, m_tile), nu, rho, g)))
         G = by_W.take().mul_(nu).add_(s.W, alpha=self._kept(ridge))
         if s.is_inserted:
             G.diagonal().sub_(nu * s.gram_scale * ridge)
@@ -275,18 +255,10 @@ class Block:
 
     def begin_stage(self) -> None:
         """Fix s, the unit of damping and ridge, for the growth stage that begins."""
-        s, ws, width = self.state, self._ws, self.state.p.shape[1]
-        total = ws.sum("p sum", width, dtype=torch.float64)
-        squares = ws.sum("p squares", width, dtype=torch.float64)
-        for chunk in ws.chunks(SUM_ROWS):
-            for rows in chunk.tiles:
-                total.add(ws.exact(s.p[rows]).sum(0))
-            total.close_chunk()
-        mean = total.take() / ws.tiling.num_samples
-        for chunk in ws.chunks(SUM_ROWS):
-            for rows in chunk.tiles:
-                squares.add(ws.exact(s.p[rows]).sub_(mean).square_().sum(0))
-            squares.close_chunk()
+        s, ws = self.state, self._ws
+        mean, squares = ws.mean(s.p), ws.sum("p squares", s.p.shape[1], dtype=torch.float64)
+        for rows in ws.tiling.walk(squares):
+            squares.add(ws.exact(s.p[rows]).sub_(mean).square_().sum(0))
         scale = float(squares.take().mean())
         # A layer whose input does not vary has no scale of its own; any fixed unit will do. One that overflows is
         # found by the first factorisation.
@@ -298,17 +270,9 @@ class Block:
     def _report(self, sums: Tensor, ridge: float) -> LayerReport:
         measured = dict(zip(MEASURED, sums.tolist(), strict=True))
         measured["coupling"] *= self._weights.nu  # <u, p - q>, of which <u/nu, p - q> was measured
-        W = self.state.W
-        square = float(sum_of_squares(W))
-        pulled = (
-            float(sum_of_squares(W - torch.eye(len(W), dtype=W.dtype, device=W.device)))
-            if self.state.is_inserted
-            else square
-        )
+        W, square = self.state.W, float(sum_of_squares(self.state.W))
+        pulled = square
+        if self.state.is_inserted:
+            pulled = float(sum_of_squares(W - torch.eye(len(W), dtype=W.dtype, device=W.device)))
         ridge_term = self._weights.nu * self.state.gram_scale * ridge / 2 * pulled
         return dataclasses.replace(self._certain, ridge=ridge_term, l2=self._weights.l2 / 2 * square, **measured)
-
-
-def _sum_measured(measured: Tensor) -> Tensor:
-    norms, values = measured[:COUPLING], measured[COUPLING:]
-    return torch.cat([sum_of_rows(norms, squared=True), sum_of_rows(values)])

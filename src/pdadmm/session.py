@@ -143,9 +143,9 @@ class Session:
         return Progress(
             objective=self.objective,
             least_drop=self.least_drop if math.isfinite(self.least_drop) else None,
-            layers=self.engine.present_layers,
+            layers=self.engine.layers.present,
             stages=[(stage.epoch, list(stage.layers)) for stage in self.stages],
-            fresh_outputs=self.engine.fresh_outputs,
+            fresh_outputs=self.engine.layers.fresh_outputs,
             converged=self.converged,
         )
 

@@ -94,8 +94,8 @@ class Engine:
         self._config, self._problem = config, problem
         self._world: World = world or World()
         placement = placement or from_counts([len(config.hidden) + 1])
-        self._layers = Layers(config, problem, layers, self._world, placement)
-        self._ws = self._layers.workspace
+        self.layers = Layers(config, problem, layers, self._world, placement)
+        self._ws = self.layers.workspace
         self._rounds = config.messages == "bfloat16"
         self._schedule: Schedule = []
         self._left: Boundary | None = None
@@ -103,52 +103,32 @@ class Engine:
         self._usage = torch.zeros(5, dtype=torch.float64)
         self._spent = torch.zeros(5, dtype=torch.float64)
         self._regresses = False
-        self.evaluation = Evaluation(config, problem, self._layers, self._world)
+        self.evaluation = Evaluation(config, problem, self.layers, self._world)
         self._batches: Batches | None = None
         if config.batches > 1:
             weights = method_weights(config)
-            self._batches = Batches(self._layers, weights, config.batches, self._message_to, self._p_after)
+            self._batches = Batches(self.layers, weights, config.batches, self._message_to, self._p_after)
 
     def build(self, start: Network | None = None) -> None:
         """Make the layers by a forward pass; `start` gives their weights, if they are not to be drawn."""
-        self._layers.build(start)
+        self.layers.build(start)
         fitted = self._config.solver == "exact" and self._config.init_output == "regression"
         self._regresses = start is None and fitted
 
     def saved_state(self) -> dict[int, dict[str, Tensor]]:
         """All that this process must save to go on from here, layer by layer; nothing is copied."""
-        saved = self._layers.saved_state()
+        saved = self.layers.saved_state()
         if self._rounds and self._right is not None:
-            saved[self.own_layers[-1]]["message"] = self._right.outbox.array
+            saved[self.layers.own[-1]]["message"] = self._right.outbox.array
         return saved
-
-    @property
-    def present_layers(self) -> list[int]:
-        """All layers that exist, on whatever stage, counted from 0."""
-        return list(self._layers.present)
-
-    @property
-    def fresh_outputs(self) -> int:
-        """How often growth has renewed the output layer."""
-        return self._layers.fresh_outputs
 
     def restore(self, saved: SavedLayers, fresh_outputs: int) -> None:
         """Go on from what `saved_state` gave, in place of `build` and `begin_stage`."""
-        self._layers.restore(saved, fresh_outputs)
+        self.layers.restore(saved, fresh_outputs)
         self._connect()
-        self._send_first_m(saved.extra(self.own_layers[-1], "message") if self._rounds and self._right else None)
+        self._send_first_m(saved.extra(self.layers.own[-1], "message") if self._rounds and self._right else None)
         if self._batches is not None:
             self._batches.begin()
-
-    @property
-    def own_layers(self) -> list[int]:
-        """The layers of this stage that exist, counted from 0."""
-        return self._layers.own
-
-    @property
-    def placement(self) -> Placement:
-        """Which layers are on which stage."""
-        return self._layers.placement
 
     @property
     def tiling(self) -> Tiling:
@@ -158,7 +138,7 @@ class Engine:
     @property
     def blocks(self) -> list[Block]:
         """This stage's layers, in order."""
-        return [self._layers.blocks[layer] for layer in self.own_layers]
+        return [self.layers.blocks[layer] for layer in self.layers.own]
 
     def begin_stage(self, ridge: float) -> list[LayerReport]:
         """Connect the stages, fix the units of damping and ridge, and measure L_rho where the growth stage begins."""
@@ -167,13 +147,13 @@ class Engine:
         self._send_first_m()
         for block in self.blocks:
             block.begin_stage()
-        if self._regresses and self._layers.output in self._layers.blocks:
-            self._layers.blocks[self._layers.output].regress(ridge)
+        if self._regresses and self.layers.output in self.layers.blocks:
+            self.layers.blocks[self.layers.output].regress(ridge)
         self._regresses = False
         if self._batches is not None:
             self._batches.begin()
-        blocks = self._layers.blocks
-        reports = {layer: blocks[layer].measure(self._p_after(layer), ridge) for layer in self.own_layers}
+        blocks = self.layers.blocks
+        reports = {layer: blocks[layer].measure(self._p_after(layer), ridge) for layer in self.layers.own}
         return self._share(reports)
 
     def iterate(self, ridge: float) -> list[LayerReport]:
@@ -207,7 +187,7 @@ class Engine:
         table = torch.zeros(world.num_stages, world.num_shards, len(self._usage), dtype=torch.float64)
         table[world.stage, world.shard] = self._usage
         table = world.sum_over_shards(world.sum_over_stages(table))
-        stages = self.placement.stages
+        stages = self.layers.placement.stages
         return [
             Usage(stage + 1, shard + 1, [layer + 1 for layer in stages[stage]], *table[stage, shard].tolist())
             for stage in range(world.num_stages)
@@ -230,15 +210,15 @@ class Engine:
 
     def stationarity(self, ridge: float) -> float:
         """The norm of all partial gradients of L_rho."""
-        squares = torch.zeros(len(self._layers.widths), dtype=torch.float64)
-        for layer in self.own_layers:
-            block = self._layers.blocks[layer]
+        squares = torch.zeros(len(self.layers.widths), dtype=torch.float64)
+        for layer in self.layers.own:
+            block = self.layers.blocks[layer]
             squares[layer] = block.stationarity(self._message_to(layer), self._p_after(layer), ridge)
         return math.sqrt(math.fsum(self._world.sum_over_stages(squares).tolist()))
 
     def network(self) -> Network:
         """The whole network, on every process; its tensors are replaced, not changed, by later iterations."""
-        layers = self._layers
+        layers = self.layers
         weights, biases = [], []
         for layer in layers.present:
             n_in, n_out = layers.fan_in(layer), layers.widths[layer + 1]
@@ -257,10 +237,10 @@ class Engine:
         """Insert identity layers until the hidden layers are `layers`; `begin_stage` must follow."""
         self.finish()
         for layer in layers:
-            if layer not in self._layers.present:
-                self._layers.insert(layer)
+            if layer not in self.layers.present:
+                self.layers.insert(layer)
         if self._config.grow_output == "fresh":
-            self._layers.renew_output()
+            self.layers.renew_output()
 
     def finish(self) -> None:
         """Wait for every message that is under way."""
@@ -274,8 +254,8 @@ class Engine:
 
         Variables are updated in the order of VARIABLES in all layers at once, so the first one has it first.
         """
-        found = torch.zeros(len(self._layers.widths), len(VARIABLES), dtype=torch.float64)
-        for layer, block in self._layers.blocks.items():
+        found = torch.zeros(len(self.layers.widths), len(VARIABLES), dtype=torch.float64)
+        for layer, block in self.layers.blocks.items():
             for column, name in enumerate(VARIABLES):
                 variable = getattr(block.state, name)
                 found[layer, column] = variable is not None and not bool(torch.isfinite(variable).all())
@@ -285,7 +265,7 @@ class Engine:
     # --- an iteration
 
     def _take(self, step: Step, ridge: float) -> LayerReport | None:
-        block = self._layers.blocks[step.layer]
+        block = self.layers.blocks[step.layer]
         if step.action == "p":
             block.p_phase(self._message_to(step.layer), self._left.outbox.send if step.sends and self._left else None)
             if step.needs and self._left is not None:
@@ -310,40 +290,40 @@ class Engine:
 
     def _message_to(self, layer: int) -> TileSource | None:
         """m of the layer before, wherever it is."""
-        before = self._layers.before(layer)
+        before = self.layers.before(layer)
         if before is None:
             return None
-        if before in self._layers.blocks:
-            return self._layers.blocks[before].message
+        if before in self.layers.blocks:
+            return self.layers.blocks[before].message
         assert self._left is not None
         return self._left.inbox.tile
 
     def _p_after(self, layer: int) -> TileSource | None:
         """p of the layer after, wherever it is."""
-        after = self._layers.after(layer)
+        after = self.layers.after(layer)
         if after is None:
             return None
-        if after in self._layers.blocks:
-            return self._layers.blocks[after].p_tile
+        if after in self.layers.blocks:
+            return self.layers.blocks[after].p_tile
         assert self._right is not None
         return self._right.inbox.tile
 
     def _share(self, reports: dict[int, LayerReport]) -> list[LayerReport]:
         """Everyone's reports, on every process."""
-        table = torch.zeros(len(self._layers.widths) - 1, len(_REPORT_FIELDS), dtype=torch.float64)
+        table = torch.zeros(len(self.layers.widths) - 1, len(_REPORT_FIELDS), dtype=torch.float64)
         for layer, report in reports.items():
             table[layer] = torch.tensor(dataclasses.astuple(report), dtype=torch.float64)
         values = self._world.sum_over_stages(table).tolist()
-        return [LayerReport(*values[layer]) for layer in self._layers.present]
+        return [LayerReport(*values[layer]) for layer in self.layers.present]
 
     # --- connecting the stages
 
     def _connect(self) -> None:
         """Make the schedule and the boundaries of the present layers, and be ready for m from the left."""
-        layers = self._layers
-        self._schedule = make_schedules(self.placement.present(layers.present))[self._world.stage]
+        layers = self.layers
+        self._schedule = make_schedules(self.layers.placement.present(layers.present))[self._world.stage]
         self._left = self._right = None
-        own = self.own_layers
+        own = self.layers.own
         if not own:
             return
         bounds = list(self._ws.tiling.chunk_bounds())
@@ -354,14 +334,14 @@ class Engine:
         if before is not None:
             # Its sums are under way while the stage's other layers are visited.
             first.lane = 1 if len(own) > 1 else 0
-            stage = self.placement.owner(before)
+            stage = self.layers.placement.owner(before)
             inbox = self._world.inbox("m", stage, self._wire(first.p.shape[1]), bounds)
             first.rounded_p = self._wire(first.p.shape[1]) if self._rounds else None
             sent = first.p if first.rounded_p is None else first.rounded_p
             self._left = Boundary(inbox, self._world.outbox("p", stage, sent, bounds))
             inbox.post()
         if after is not None:
-            stage = self.placement.owner(after)
+            stage = self.layers.placement.owner(after)
             inbox, m = self._world.inbox("p", stage, self._wire(len(last.b)), bounds), self._wire(len(last.b))
             last.rounded_m = m if self._rounds else None
             self._right = Boundary(inbox, self._world.outbox("m", stage, m, bounds))
@@ -374,7 +354,7 @@ class Engine:
             return
         first = self.blocks[0].state
         if first.round_p(slice(None)) and first.a is not None:
-            self._layers.fill_linear(first, first.a)
+            self.layers.fill_linear(first, first.a)
         for chunk in range(len(list(self._ws.tiling.chunks()))):
             self._left.outbox.send(chunk)
 

@@ -23,7 +23,7 @@ from pdadmm.engine.problem import Problem
 from pdadmm.math.factor import Factor
 from pdadmm.math.losses import Loss
 from pdadmm.math.subproblems import linear
-from pdadmm.math.tiles import SUM_ROWS, Tiling, Workspace, default_tile_rows, sum_of_squares
+from pdadmm.math.tiles import Tiling, Workspace, default_tile_rows, sum_of_squares
 from pdadmm.network import Network
 
 STEPS = 20
@@ -93,14 +93,11 @@ class _Regression:
         """The minimiser of the parabola that touches the risk at W and b."""
         ws, width, bound = self.ws, len(self._mean), self.loss.curvature
         cross, total = ws.sum("fit cross", len(b), width), ws.sum("fit slope", len(b))
-        for chunk in ws.chunks(SUM_ROWS):
-            for rows in chunk.tiles:
-                a = linear(self.h[rows], W, b, ws.tile(0, rows.stop - rows.start, len(b)))
-                slope = self.loss.gradient(a, self.y[rows], self.sample_weight[rows])
-                cross.add_product(slope, self.h[rows])
-                total.add(slope.sum(0))
-            cross.close_chunk()
-            total.close_chunk()
+        for rows in ws.tiling.walk(cross, total):
+            a = linear(self.h[rows], W, b, ws.tile(0, rows.stop - rows.start, len(b)))
+            slope = self.loss.gradient(a, self.y[rows], self.sample_weight[rows])
+            cross.add_product(slope, self.h[rows])
+            total.add(slope.sum(0))
         slope_sum = total.take().clone()
         gradient = cross.take().addr(slope_sum, self._mean, alpha=-1)  # of centred h
         D = self._factor.solve(gradient.div_(bound).add_(W, alpha=self._kappa))
@@ -109,13 +106,10 @@ class _Regression:
     def _weighted_mean(self) -> tuple[float, Tensor]:
         ws = self.ws
         weights, sums = ws.sum("fit weight", dtype=torch.float64), ws.sum("fit mean", self.h.shape[1])
-        for chunk in ws.chunks(SUM_ROWS):
-            for rows in chunk.tiles:
-                weight = self.sample_weight[rows]
-                weights.add(weight.double().sum())
-                sums.add((self.h[rows] * weight[:, None]).sum(0))
-            weights.close_chunk()
-            sums.close_chunk()
+        for rows in ws.tiling.walk(weights, sums):
+            weight = self.sample_weight[rows]
+            weights.add(weight.double().sum())
+            sums.add((self.h[rows] * weight[:, None]).sum(0))
         total = float(weights.take())
         return total, sums.take() / total
 
@@ -123,9 +117,7 @@ class _Regression:
         """Of the centred rows of h, each times the square root of its sample's weight; its lower half."""
         ws, width = self.ws, self.h.shape[1]
         gram = ws.sum("fit gram", width, width)
-        for chunk in ws.chunks(SUM_ROWS):
-            for rows in chunk.tiles:
-                centred = torch.sub(self.h[rows], self._mean, out=ws.tile(0, rows.stop - rows.start, width))
-                gram.add_gram(centred.mul_(self.sample_weight[rows].sqrt()[:, None]))
-            gram.close_chunk()
+        for rows in ws.tiling.walk(gram):
+            centred = torch.sub(self.h[rows], self._mean, out=ws.tile(0, rows.stop - rows.start, width))
+            gram.add_gram(centred.mul_(self.sample_weight[rows].sqrt()[:, None]))
         return gram.take().clone()

@@ -48,21 +48,7 @@ class Problem:
 
 def method_weights(config: Config) -> Weights:
     """The weights of L_rho in a resolved configuration."""
-    assert config.nu is not None
-    assert config.rho is not None
-    assert config.z_prox is not None
-    assert config.nu_output is not None
-    assert config.p_relax is not None
-    assert config.w_relax is not None
-    assert config.z_relax is not None
-    return Weights(
-        config.nu,
-        config.rho,
-        config.z_prox,
-        config.damping,
-        config.l2,
-        config.nu_output,
-        config.p_relax,
-        config.w_relax,
-        config.z_relax,
-    )
+    names = ("nu", "rho", "z_prox", "damping", "l2", "nu_output", "p_relax", "w_relax", "z_relax")
+    values: list[float] = [getattr(config, name) for name in names]
+    assert None not in values
+    return Weights(*values)

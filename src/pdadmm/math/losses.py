@@ -55,9 +55,9 @@ class Loss(ABC):
     def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> ProxResult:
         """The minimiser of R(z; y) + nu/2 |z - a|²; an iterative prox starts from z_old."""
 
-    @abstractmethod
     def initial(self, a: Tensor, y: Tensor) -> Tensor:
-        """A first z_L that already knows the targets."""
+        """A first z_L that already knows the targets: these themselves, where they are real values."""
+        return y.clone()
 
 
 _REGISTRY: dict[str, Callable[[Config], Loss]] = {}
@@ -178,10 +178,6 @@ class Squared(Loss):
         """w (z - y)."""
         return (z - y).mul_(weight[:, None])
 
-    def initial(self, a: Tensor, y: Tensor) -> Tensor:
-        """The targets themselves."""
-        return y.clone()
-
     def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> ProxResult:
         """(w y + nu a) / (w + nu)."""
         w = weight[:, None]
@@ -212,10 +208,6 @@ class Huber(Loss):
     def gradient(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """w clamp(r, -delta, delta)."""
         return (z - y).clamp_(-self._delta, self._delta).mul_(weight[:, None])
-
-    def initial(self, a: Tensor, y: Tensor) -> Tensor:
-        """The targets themselves."""
-        return y.clone()
 
     def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> ProxResult:
         """a minus (w/nu) times the gradient at the solution, whose residual is nu (a - y)/(w + nu), clamped."""

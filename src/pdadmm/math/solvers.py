@@ -64,6 +64,11 @@ def get_solver(config: Config, weights: Weights) -> Solver:
     )
 
 
+def linear_tile(s: LayerState, rows: slice, ws: Workspace) -> Tensor:
+    """a = p Wᵀ + b of these rows."""
+    return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
+
+
 class Exact:
     """Proximal minimisation: p by the inverse of an n × n matrix, (W, b) jointly by ridge regression."""
 
@@ -176,7 +181,7 @@ class Exact:
 
     def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
         """The fifth product."""
-        return sub.linear(s.p[rows], s.W, s.b, ws.tile(0, rows.stop - rows.start, len(s.b)))
+        return linear_tile(s, rows, ws)
 
     def _data_gram(self, s: LayerState, ws: Workspace) -> tuple[Tensor, Tensor]:
         """The centred Gram matrix of the data, to be overwritten, and their mean; computed once, in float64."""
@@ -211,16 +216,11 @@ class Linearized:
         """p -= g/tau and a -= g Wᵀ/tau, and the sums (a - z)ᵀp, Σ(a - z), Σp."""
         assert s.a is not None
         n_out, n_in = s.W.shape
-        gradient, e_sum, p_sum = (
-            ws.sum(f"cross{s.lane}", n_out, n_in),
-            ws.sum(f"z{s.lane}", n_out),
-            ws.sum(f"p{s.lane}", n_in),
-        )
+        gradient, e_sum, p_sum = self._sums(s, ws)
         drop = ws.sum("moved", dtype=torch.float64)
         one_tau = self._one_tau(s, m, ws) if self._one_step and not s.is_input else None
-        e = (
-            ws.scratch(n_in, n_out)[1] if self._one_step else ws.scratch(n_out)[0]
-        )  # a - z; over g Wᵀ where that is kept
+        # a - z; over g Wᵀ where that is kept
+        e = ws.scratch(n_in, n_out)[1] if self._one_step else ws.scratch(n_out)[0]
         for index, chunk in enumerate(ws.chunks()):
             if not s.is_input:
                 falls = ws.row_values(1, chunk.rows.stop - chunk.rows.start)[0]
@@ -248,10 +248,10 @@ class Linearized:
     def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
         """W -= G/theta with G = nu (a - z)ᵀp + (nu s lambda + mu) W, then b by the mean residual."""
         nu, l2, count = self._weights.nu, self._weights.l2, ws.tiling.num_samples
-        n_out, n_in = s.W.shape
         kept = nu * s.gram_scale * ridge + l2
-        e_mean, p_mean = ws.sum(f"z{s.lane}", n_out).take() / count, ws.sum(f"p{s.lane}", n_in).take() / count
-        G = ws.sum(f"cross{s.lane}", n_out, n_in).take().mul_(nu).add_(s.W, alpha=kept)
+        gradient, e_sum, p_sum = self._sums(s, ws)
+        e_mean, p_mean = e_sum.take() / count, p_sum.take() / count
+        G = gradient.take().mul_(nu).add_(s.W, alpha=kept)
         if s.is_inserted:
             G.diagonal().sub_(nu * s.gram_scale * ridge)
         G_square = G.square().sum(1)
@@ -271,6 +271,10 @@ class Linearized:
         step, db = self._pending
         (pG,) = ws.scratch(len(s.b))
         return s.a[rows].addcmul_(pG[rows], step).add_(db)
+
+    def _sums(self, s: LayerState, ws: Workspace) -> tuple[TreeSum, TreeSum, TreeSum]:
+        n_out, n_in = s.W.shape
+        return ws.sum(f"cross{s.lane}", n_out, n_in), ws.sum(f"z{s.lane}", n_out), ws.sum(f"p{s.lane}", n_in)
 
     def _p_gradient(self, s: LayerState, rows: slice, m: TileSource | None, ws: Workspace) -> tuple[Tensor, Tensor]:
         """g = nu (a - z) W + rho p - m and g Wᵀ of a tile."""
@@ -347,16 +351,7 @@ def _close(*sums: TreeSum) -> None:
 
 def _data_gram(x: Tensor, ws: Workspace) -> tuple[Tensor, Tensor]:
     """Centred Gram matrix and mean of the data, exact to float64: raw features may have large offsets."""
-    width = x.shape[1]
-    total = ws.sum("x", width, dtype=torch.float64)
-    gram = ws.sum("x gram", width, width, dtype=torch.float64)
-    for chunk in ws.tiling.chunks(SUM_ROWS):
-        for rows in chunk.tiles:
-            total.add(ws.exact(x[rows]).sum(0))
-        total.close_chunk()
-    mean = total.take() / ws.tiling.num_samples
-    for chunk in ws.tiling.chunks(SUM_ROWS):
-        for rows in chunk.tiles:
-            gram.add_gram(ws.exact(x[rows]).sub_(mean))
-        gram.close_chunk()
+    mean, gram = ws.mean(x), ws.sum("x gram", x.shape[1], x.shape[1], dtype=torch.float64)
+    for rows in ws.tiling.walk(gram):
+        gram.add_gram(ws.exact(x[rows]).sub_(mean))
     return gram.take().to(x.dtype), mean.to(x.dtype)

@@ -106,6 +106,13 @@ class Tiling:
         for chunk in self.chunks():
             yield from chunk.tiles
 
+    def walk(self, *sums: TreeSum) -> Iterator[slice]:
+        """The shard's samples in tiles of partial sums; after the last of a chunk, these sums close it."""
+        for chunk in self.chunks(SUM_ROWS):
+            yield from chunk.tiles
+            for one in sums:
+                one.close_chunk()
+
     @property
     def largest_chunk(self) -> int:
         """Rows of the largest chunk."""
@@ -259,6 +266,13 @@ class Workspace:
         if len(self._exact) < rows.numel():
             self._exact = torch.empty(rows.numel(), dtype=torch.float64, device=self.device)
         return self._exact[: rows.numel()].view(rows.shape).copy_(rows)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of all samples' rows, exact to float64."""
+        total = self.sum("mean", x.shape[1], dtype=torch.float64)
+        for rows in self.tiling.walk(total):
+            total.add(self.exact(x[rows]).sum(0))
+        return total.take() / self.tiling.num_samples
 
     def chunks(self, tile_rows: int | None = None) -> Iterator[Chunk]:
         """The chunks to visit: all of the shard's, or those of the `window`."""
