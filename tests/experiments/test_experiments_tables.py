@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +13,12 @@ from commands import strict_json
 from pdadmm.errors import UserError
 from pdadmm.experiments import accuracy, convergence
 from pdadmm.experiments.accuracy import Curve, curves_by_method, write_curve
-from pdadmm.experiments.blocks import KINDS, Block, BlockStore, speed_of
+from pdadmm.experiments.networks import KINDS, LayerTimes, Network
 from pdadmm.experiments.result import Figure, Result, Series, Table, markdown
 from pdadmm.experiments.settings import stratified
 from pdadmm.experiments.speedup import (
     LINKS,
     Found,
-    Network,
     at_rest_notes,
     measured_table,
     simulated_table,
@@ -139,38 +140,33 @@ def test_times_of_a_busy_machine_are_not_passed_off() -> None:
     assert "3.8 to 3.8 times the sum of their layers" in note
 
 
-def test_layers_that_take_equally_long_add_up_and_scale() -> None:
-    times = {kind: BlockTimes(0.6, 0.1, 0.3, 0.0, 200) for kind in KINDS}
-    speed = speed_of(times, 12, factor=2.0)
-    assert speed[0] == BlockTimes(1.2, 0.2, 0.6, 0.0, 200)
+def test_layers_that_take_equally_long_add_up_and_scale(tmp_path: Path) -> None:
+    equal = {NETWORK.layer(kind): {"p": 0.6, "W": 0.1, "z": 0.3, "m": 0.0, "rows": 100} for kind in KINDS}
+    (tmp_path / "blocks.json").write_text(json.dumps(equal))
+    speed = LayerTimes(tmp_path / "blocks.json", 1).speed(NETWORK, factor=2.0)
+    assert speed[0] == BlockTimes(1.2, 0.2, 0.6, 0.0, 100)
     config = NETWORK.config(12).resolved()
-    assert serial_seconds(config, NETWORK.shape, speed) == pytest.approx(24.0)
+    assert serial_seconds(config, replace(NETWORK.shape, samples=100), speed) == pytest.approx(24.0)
     found = simulate(config, NETWORK.shape, speed, LINKS["no link cost"])
     assert 6 < found.speedup <= 12
 
 
-def test_a_layer_is_measured_once(tmp_path: Path) -> None:
-    block = Block("exact", Shape(50, 0, 7, 3), 5, "output", threads=1, repeats=1)
-    assert block.key == "exact 50 samples 5 to 3, output, 1 threads"
-    store = BlockStore(tmp_path / "blocks.json")
-    assert block not in store
-    store.add(block)
-    again = BlockStore(tmp_path / "blocks.json")
-    assert again[block] == store[block]
-    assert again[block].seconds > 0
+def test_a_layer_is_measured_once_by_two_experiments(tmp_path: Path) -> None:
+    network = Network("mnist", "exact", 11, 3, 5, Shape(50, 0, 7, 3))
+    assert network.layer("output") == "exact 50 samples 5 to 3, output, 1 threads"
+    one, two = LayerTimes(tmp_path / "blocks.json", 1), LayerTimes(tmp_path / "blocks.json", 1)
+    one.measure(network, "first")
+    for kind in KINDS:
+        two.measure(network, kind)
+    assert (one.has(network), two.has(network)) == (False, True)
+    again = LayerTimes(tmp_path / "blocks.json", 1)
+    assert again.speed(network) == two.speed(network)
+    one.measure(network, "output")
+    assert one.speed(network) == two.speed(network)
+    assert all(times.seconds > 0 for times in again.speed(network))
     (tmp_path / "blocks.json").write_text('{"a": {"b": 1}}')
     with pytest.raises(UserError, match="remove it to measure again"):
-        BlockStore(tmp_path / "blocks.json")
-
-
-def test_two_experiments_keep_their_layers_in_one_file(tmp_path: Path) -> None:
-    one, two = (Block("exact", Shape(50, 0, 7, 3), width, "output", threads=1, repeats=1) for width in (5, 6))
-    first, second = BlockStore(tmp_path / "blocks.json"), BlockStore(tmp_path / "blocks.json")
-    first.add(one)
-    assert one not in second
-    second.add(two)
-    assert second[one] == first[one]
-    assert two in BlockStore(tmp_path / "blocks.json")
+        LayerTimes(tmp_path / "blocks.json", 1)
 
 
 def test_a_part_of_the_data_keeps_its_classes_in_proportion() -> None:

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pdadmm.config import Config
 from pdadmm.data.published import VARIANTS
-from pdadmm.experiments.blocks import KINDS, Block, BlockStore, speed_of
+from pdadmm.experiments.networks import KINDS, LayerTimes, Network
 from pdadmm.experiments.published import DATA, PAPER, published
 from pdadmm.experiments.result import Cell, Figure, Result, Table, at, series
 from pdadmm.experiments.runs import Case, progress
@@ -29,7 +28,7 @@ from pdadmm.experiments.settings import Settings, write_npz
 from pdadmm.machine import available_memory
 from pdadmm.plan import Shape, plan_memory
 from pdadmm.rundir import read_history
-from pdadmm.simulate.simulation import simulate
+from pdadmm.simulate.simulation import serial_seconds, simulate
 from pdadmm.simulate.timeline import Link
 
 COMMON = PAPER["speedup"]
@@ -38,27 +37,6 @@ MOST_EPOCH_SECONDS = 60.0
 """A whole network is timed where its layers need no longer."""
 AT_REST = (0.75, 1.33)
 """Whole networks take about what their layers take one by one, if nothing else runs."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network of the paper at the scale of the experiment; `x` is the published number it stands for."""
-
-    data: str
-    solver: str
-    x: int
-    depth: int
-    width: int
-    shape: Shape
-
-    def config(self, workers: int) -> Config:
-        """Whole from the start, as a timed run has it."""
-        return Config(hidden=(self.width,) * self.depth, solver=self.solver, grow="off", workers=workers)
-
-    @property
-    def workers(self) -> int:
-        """One for each layer, the output counted."""
-        return self.depth + 1
 
 
 @dataclass(frozen=True)
@@ -89,7 +67,8 @@ class Speedup:
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings, self._name, self._paper = settings, name, COMMON | PAPER[name]
         self._folder = settings.out / "speedup"  # runs and layers that both experiments use
-        self._store = BlockStore(self._folder / "blocks.json")
+        repeats = 1 if settings.scale.speedup_samples is None else 5
+        self._times = LayerTimes(self._folder / "blocks.json", repeats)
         data = settings.chosen_data(COMMON["data"], name)
         solvers = settings.chosen_methods(COMMON["solvers"], name)
         xs = self._paper["values"]
@@ -104,11 +83,10 @@ class Speedup:
 
     def prepare(self, quiet: bool) -> None:
         """Measure the layers that have not been, by this or the other experiment, and write the data of the runs."""
-        blocks = dict.fromkeys(block for network in self._networks for block in self._blocks(network).values())
-        lacking = [block for block in blocks if block not in self._store]
+        lacking = {n.layer(kind): (n, kind) for n in self._networks if not self._times.has(n) for kind in KINDS}
         with progress(len(lacking), "layer", quiet, f"{self._name}, single layers") as bar:
-            for block in lacking:
-                self._store.add(block)
+            for network, kind in lacking.values():
+                self._times.measure(network, kind)
                 bar.update()
         for shape in {network.shape for network in self._timed()}:
             if not (path := self._random_data(shape)).exists():
@@ -127,8 +105,8 @@ class Speedup:
         ]
 
     def _can_be_timed(self, network: Network) -> bool:
-        if not self._is_measured(network) or self._case(network, 1).is_finished:
-            return self._is_measured(network)
+        if not self._times.has(network) or self._case(network, 1).is_finished:
+            return self._times.has(network)
         free = available_memory()
         fits = free is None or plan_memory(network.config(2).resolved(), network.shape).total < free
         return fits and self._layers(network) < MOST_EPOCH_SECONDS
@@ -152,21 +130,13 @@ class Speedup:
         """Normal features, and each class equally often."""
         return self._settings.out / "data" / f"random-{shape.samples}-{shape.features}-{shape.outputs}.npz"
 
-    def _blocks(self, network: Network) -> dict[str, Block]:
-        repeats = 1 if self._settings.scale.speedup_samples is None else 5
-        return {kind: Block(network.solver, network.shape, network.width, kind, 1, repeats) for kind in KINDS}
-
-    def _is_measured(self, network: Network) -> bool:
-        return all(block in self._store for block in self._blocks(network).values())
-
     def _layers(self, network: Network) -> float:
         """An epoch of one worker, by its layers."""
-        times = {kind: self._store[block].seconds for kind, block in self._blocks(network).items()}
-        return times["first"] + (network.depth - 1) * times["hidden"] + times["output"]
+        return serial_seconds(network.config(1).resolved(), network.shape, self._times.speed(network))
 
     def result(self) -> Result:
         """What is known of the networks whose layers were measured."""
-        measured = [network for network in self._networks if self._is_measured(network)]
+        measured = [network for network in self._networks if self._times.has(network)]
         found: list[Found] = []
         for network in measured:  # data sets of one shape are simulated once
             twin = next((one for one in found if _size(one.network) == _size(network)), None)
@@ -190,8 +160,7 @@ class Speedup:
         alike = [n for n in measured if (n.shape, n.solver) == (network.shape, network.solver)]
         whole = {n: epoch_seconds(self._case(n, 1)) for n in alike}
         factor = statistics.median([seconds / self._layers(n) for n, seconds in whole.items() if seconds] or [1.0])
-        times = {kind: self._store[block] for kind, block in self._blocks(network).items()}
-        speed = speed_of(times, network.workers, factor)
+        speed = self._times.speed(network, factor)
         config = network.config(network.workers).resolved()
         speedups = {name: simulate(config, network.shape, speed, link).speedup for name, link in LINKS.items()}
         two = epoch_seconds(self._case(network, 2))
