@@ -30,7 +30,7 @@ from pdadmm.machine import anonymous_memory, available_memory, format_bytes, res
 from pdadmm.math.threads import with_threads
 from pdadmm.math.tiles import SUM_ROWS, Tiling, default_tile_rows
 from pdadmm.network import BACKWARD_ROWS, FORWARD_ROWS
-from pdadmm.storage import Disk, Memory, Storage
+from pdadmm.storage import Disk, Storage
 
 TRIAL_SECONDS = 0.2
 LARGEST_ARRAY = 2**63 - 1  # bytes that torch can count
@@ -175,7 +175,7 @@ def _held(config: Config, shape: Shape, placement: Placement, stage: int, shards
     return _Held(arrays, shared, storage.counted - shared - arrays, weights)
 
 
-class _Counting(Memory):
+class _Counting(Storage):
     """Makes arrays without memory, and counts what they would take."""
 
     counted = 0

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar, Protocol
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,40 +29,25 @@ from pdadmm.machine import format_bytes
 DISK_SPARE = 64 * 2**20  # bytes of the disk that are left for other things
 
 
-class Storage(Protocol):
-    """Makes arrays."""
-
-    is_disk: ClassVar[bool]
-
-    def empty(self, *shape: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-        """A tensor of this shape whose content is arbitrary."""
-
-    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """The same as an array of numpy, of any type."""
-
-    def check_room(self, size: int, what: str) -> None:
-        """Refuse what cannot fit, where that can be told beforehand."""
-
-
-class Memory:
-    """Arrays in memory, or on a device of torch."""
+class Storage:
+    """Makes arrays: in memory, or on a device of torch."""
 
     is_disk: ClassVar[bool] = False
 
     def empty(self, *shape: int, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-        """Plain."""
+        """A tensor of this shape whose content is arbitrary."""
         return torch.empty(*shape, dtype=dtype, device=device)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Plain."""
+        """The same as an array of numpy, of any type."""
         return np.empty(shape, dtype)
 
     def check_room(self, size: int, what: str) -> None:
-        """The plan of the whole run is checked instead."""
+        """Refuse what cannot fit, where that can be told beforehand; the plan of a run is checked against memory."""
 
 
 @dataclass(frozen=True)
-class Disk:
+class Disk(Storage):
     """Arrays in nameless files of a directory, or of the nearest one above it that exists."""
 
     is_disk: ClassVar[bool] = True
@@ -118,7 +103,7 @@ class Disk:
 def storage_of(config: Config, run: Path | None = None) -> Storage:
     """What the configuration asks for; files are in the directory it names, else in that of the run, else temporary."""
     if config.storage == "memory":
-        return Memory()
+        return Storage()
     if torch.device(config.device).type != "cpu":
         raise UserError(f"storage disk needs device cpu, into whose memory files are mapped; got {config.device}")
     if config.storage_dir is None:

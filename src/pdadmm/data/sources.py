@@ -18,7 +18,7 @@ from pdadmm.data.published import VARIANTS
 from pdadmm.data.split import split_rows
 from pdadmm.data.tables import Header, Stream, Table, block_rows, feature_columns, in_blocks, row_number
 from pdadmm.errors import UserError, did_you_mean
-from pdadmm.storage import Memory, Storage
+from pdadmm.storage import Storage
 
 _LARGEST_SEED = 2**32 - 1  # what numpy's generator takes, as scikit-learn seeds it
 
@@ -44,7 +44,7 @@ def load_data(
         raise UserError(f"test_fraction must be at least 0 and below 1; got {test_fraction}")
     if not 0 <= split_seed <= _LARGEST_SEED:
         raise UserError(f"split_seed must be from 0 to {_LARGEST_SEED}; got {split_seed}")
-    place = Memory() if storage is None else storage
+    place = storage or Storage()
     train_table, test_table = _read(source, target, weight, mapped=place.is_disk)
     name = source if source in SOURCES else Path(source).name
     names = train_table.feature_names

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pdadmm.config import Config
 from pdadmm.math.subproblems import Weights
-from pdadmm.storage import Memory, Storage
+from pdadmm.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Problem:
     train: Samples
     sample_weight: Tensor | None
     test: Samples | None = None
-    storage: Storage = field(default_factory=Memory)
+    storage: Storage = field(default_factory=Storage)
     """Where arrays of all samples are to live."""
 
     @classmethod
