@@ -14,11 +14,10 @@ import json
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -60,8 +59,11 @@ def train_arrays(
 ) -> Trained:
     """Train on `config.workers` processes; the bits are the same on any number of them."""
     if config.workers == 1:
-        with _threads_kept():
+        threads = torch.get_num_threads()  # a run sets it; the caller's own is put back
+        try:
             result = train(config, data, _observer(patience, on_row, on_note))
+        finally:
+            torch.set_num_threads(threads)
         return Trained(result.model, result.history)
     check_run(config.resolved(), data, storage_of(config))  # mistakes are found before any process starts
     with private_folder() as folder:
@@ -77,16 +79,6 @@ def _observer(patience: Patience | None, on_row: Callable[[Row], None], on_note:
         on_row(row)
 
     return Observer(on_row=hear, on_note=on_note, should_stop=lambda: patience is not None and patience.is_over)
-
-
-@contextmanager
-def _threads_kept() -> Iterator[None]:
-    """A run sets the number of torch's threads; the caller's own is put back."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # --- the caller's side
@@ -127,7 +119,7 @@ def _follow(folder: Path, config: Config, on_row: Callable[[Row], None], on_note
                     on_row(told)
 
         def output(rank: int) -> IO[bytes]:
-            return _output_path(folder, rank).open("wb")
+            return (folder / f"output-{rank}").open("wb")
 
         command = ("-c", _CODE, str(folder))
         threads = config.threads or 1
@@ -139,19 +131,15 @@ def _follow(folder: Path, config: Config, on_row: Callable[[Row], None], on_note
     return history
 
 
-def _output_path(folder: Path, rank: int) -> Path:
-    return folder / f"output-{rank}"
-
-
 def _reason(folder: Path, outcome: Outcome) -> PdadmmError:
     """Why the workers ended, in the words of the one that ended first."""
     if (path := folder / f"error-{outcome.rank}.json").exists() and outcome.code != LostWorkerError.exit_code:
         name, message = json.loads(path.read_text(encoding="utf-8"))
         reason: PdadmmError = getattr(errors, name)(message)
         return reason
-    last = _output_path(folder, outcome.rank).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    output = (folder / f"output-{outcome.rank}").read_text(encoding="utf-8", errors="replace")
     event = outcome.event or f"the process of rank {outcome.rank} ended with code {outcome.code}"
-    return LostWorkerError(": ".join([event, *last]))
+    return LostWorkerError(": ".join([event, *output.strip().splitlines()[-1:]]))
 
 
 # --- a worker's side
@@ -184,7 +172,9 @@ def _train_job(folder: Path, rank: int) -> None:
     job = json.loads((folder / _JOB_FILE).read_text(encoding="utf-8"))
     patience = Patience(**job["patience"]) if job["patience"] else None
     world = DistributedWorld(config.workers, 1, config.timeout)
-    data = _read_data(folder, job) if holds_data(world) else None
+    data, train_part = None, _read_part(folder, "train")
+    if holds_data(world) and train_part is not None:
+        data = Dataset(job["name"], train_part, _read_part(folder, "test"), tuple(job["feature_names"]))
     with (folder / HISTORY_FILE).open("a", encoding="utf-8") as file:
 
         def tell(what: object) -> None:
@@ -196,12 +186,6 @@ def _train_job(folder: Path, rank: int) -> None:
     if result is not None:
         result.model.save(folder / MODEL_FILE)
     world.close()
-
-
-def _read_data(folder: Path, job: dict[str, Any]) -> Dataset:
-    train_part, test_part = _read_part(folder, "train"), _read_part(folder, "test")
-    assert train_part is not None
-    return Dataset(job["name"], train_part, test_part, tuple(job["feature_names"]))
 
 
 def _read_part(folder: Path, part: str) -> Part | None:

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from torch import Tensor
 
 from pdadmm import growth
-from pdadmm.checkpoint.manifest import Manifest, Progress
+from pdadmm.checkpoint.manifest import Progress
 from pdadmm.checkpoint.restore import SavedRun
 from pdadmm.config import Config
 from pdadmm.engine.core import Engine, Usage
@@ -76,14 +76,22 @@ class Session:
 
     @classmethod
     def go_on(cls, ground: Ground, saved: SavedRun, changed: bool) -> Self:
-        """From a checkpoint."""
+        """From a checkpoint; where options were `changed`, a new certificate begins."""
         progress, epochs = saved.manifest.progress, ground.config.epochs
         stages = [growth.Stage(begins, tuple(layers)) for begins, layers in progress.stages]
         if stages and stages[-1].epoch >= epochs:
             raise UserError(f"epochs must be more than {stages[-1].epoch}, where the network grows last; got {epochs}")
         session = cls._on(ground, stages, progress.layers[:-1])
         session.engine.restore(saved, progress.fresh_outputs)
-        session.resume(saved.manifest, changed)
+        session.epoch, session.layers = saved.manifest.epoch, len(progress.layers) - 1
+        if changed:  # L_rho is another function
+            session.engine.finish()
+            reports = session.engine.begin_stage(session.ridge(session.epoch + 1))
+            session.objective = objective(reports, session.theory.weights)
+            return session
+        session.converged = progress.converged and session.config.tolerance >= saved.manifest.config["tolerance"]
+        session.objective = progress.objective
+        session.least_drop = math.inf if progress.least_drop is None else progress.least_drop
         return session
 
     @classmethod
@@ -148,21 +156,6 @@ class Session:
             fresh_outputs=self.engine.layers.fresh_outputs,
             converged=self.converged,
         )
-
-    def resume(self, saved: Manifest, changed: bool) -> None:
-        """Go on after the epoch of a checkpoint, which the engine has restored.
-
-        Where options were `changed`, L_rho is another function: a new certificate begins.
-        """
-        progress = saved.progress
-        self.epoch, self.layers = saved.epoch, len(progress.layers) - 1
-        if changed:
-            self.engine.finish()
-            self.objective = objective(self.engine.begin_stage(self.ridge(self.epoch + 1)), self.theory.weights)
-            return
-        self.converged = progress.converged and self.config.tolerance >= saved.config["tolerance"]
-        self.objective = progress.objective
-        self.least_drop = math.inf if progress.least_drop is None else progress.least_drop
 
     def _convergence(self, reports: list[LayerReport], value: float) -> Row:
         """Residuals, the certificate and, where it is defined, the paper's bound."""

@@ -247,33 +247,25 @@ class Launch:
 
 def launch(run: Launch) -> int:
     """Run `python -m pdadmm ARGUMENTS` in all processes, again if one is lost; returns the run's exit code."""
+    resume = f"go on with pdadmm train --resume {run.directory}"
     with private_folder() as folder, _StopRequests(run.timeout) as requests:
         for attempt in range(run.restarts + 1):
             command = ("-m", "pdadmm", *run.arguments)
             with Workers(command, run.processes, run.threads, run.timeout, folder, attempt, run.lock) as workers:
                 outcome = workers.wait(lambda workers=workers: requests.pass_on(workers))  # type: ignore[misc]
-            if requests.number:
-                return _stopped(outcome, requests.number, run)
-            if outcome.code != LostWorkerError.exit_code:
+            is_lost = outcome.code == LostWorkerError.exit_code
+            if requests.number and (is_lost or outcome.code >= 128):
+                if is_lost:
+                    say(f"pdadmm: stopped before all was saved; {resume}", sys.stderr)
+                return 128 + requests.number
+            if requests.number or not is_lost:
                 break
-            say(f"pdadmm: {outcome.event}; {_what_now(attempt, run)}", sys.stderr)
+            now = f"no restart is left (--restarts {run.restarts}); {resume}"
+            if attempt < run.restarts:
+                which = f"restart {attempt + 1} of {run.restarts}"
+                now = f"starting again, from the last checkpoint if there is one ({which})"
+            say(f"pdadmm: {outcome.event}; {now}", sys.stderr)
     return outcome.code
-
-
-def _what_now(attempt: int, run: Launch) -> str:
-    if attempt < run.restarts:
-        return f"starting again, from the last checkpoint if there is one (restart {attempt + 1} of {run.restarts})"
-    return f"no restart is left (--restarts {run.restarts}); go on with pdadmm train --resume {run.directory}"
-
-
-def _stopped(outcome: Outcome, number: int, run: Launch) -> int:
-    """The exit code of a run that was asked to stop: it may have ended by itself, or not as it should."""
-    if outcome.code < 128 and outcome.code != LostWorkerError.exit_code:
-        return outcome.code
-    if outcome.code == LostWorkerError.exit_code:
-        line = f"pdadmm: stopped before all was saved; go on with pdadmm train --resume {run.directory}"
-        say(line, sys.stderr)
-    return 128 + number
 
 
 class _StopRequests:
