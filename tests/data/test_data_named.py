@@ -15,7 +15,7 @@ import pytest
 from scipy.io import savemat
 from scipy.ndimage import zoom
 
-from pdadmm.data import SOURCES, load_data, load_features
+from pdadmm.data import SOURCES, load_data, stream_samples
 from pdadmm.data.arrays import CHUNK_ELEMENTS
 from pdadmm.data.named import load_named
 from pdadmm.data.published import COLLECTIONS, VARIANTS, Variant
@@ -178,12 +178,11 @@ def test_samples_to_predict_for_are_the_test_part(tmp_path: Path, monkeypatch: p
     write_cifar100(tmp_path)
     data = load_data("cifar100")
     assert data.test is not None
-    assert np.array_equal(load_features("cifar100", data.feature_names).X, data.test.X)
-    some = load_features("cifar100", data.feature_names[5:2:-1])
-    assert np.array_equal(some.X, data.test.X[:, 5:2:-1])
-    assert load_features("digits", [f"x{index}" for index in range(64)]).X.shape == (1797, 64)
+    for names, columns in ((data.feature_names, slice(None)), (data.feature_names[5:2:-1], slice(5, 2, -1))):
+        assert np.array_equal(np.concatenate(list(stream_samples("cifar100", names).blocks)), data.test.X[:, columns])
+    assert next(stream_samples("digits", [f"x{index}" for index in range(64)]).blocks).shape == (1797, 64)
     with pytest.raises(UserError, match=r"cifar100 must have the 1 features of the model; it lacks 'a'"):
-        load_features("cifar100", ["a"])
+        stream_samples("cifar100", ["a"])
 
 
 # --- what may be wrong

@@ -6,9 +6,9 @@ turns its parts into scaled features and targets, and predictions back into the 
 
 from pdadmm.data.checks import check_dataset, check_features, check_part
 from pdadmm.data.dataset import Dataset, Part
-from pdadmm.data.formats import EXTENSIONS, read_features, read_tables
+from pdadmm.data.formats import EXTENSIONS, read_tables, stream_features
 from pdadmm.data.labels import as_labels, balanced_weights
-from pdadmm.data.sources import SOURCES, load_data, load_features, stream_samples
+from pdadmm.data.sources import SOURCES, load_data, stream_samples
 from pdadmm.data.tables import Stream, Table
 from pdadmm.data.transforms import SCALINGS, Preprocessor
 
@@ -27,8 +27,7 @@ __all__ = [
     "check_features",
     "check_part",
     "load_data",
-    "load_features",
-    "read_features",
     "read_tables",
+    "stream_features",
     "stream_samples",
 ]

@@ -11,13 +11,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from pdadmm.data.arrays import as_float, is_mapped
 from pdadmm.data.csv_file import read_csv, stream_csv
 from pdadmm.data.npz_file import read_npz, stream_npz
 from pdadmm.data.parquet_file import read_parquet, stream_parquet
-from pdadmm.data.tables import Chooser, Stream, Table, feature_columns, training_columns
+from pdadmm.data.tables import Stream, Table, feature_columns, training_columns
 from pdadmm.errors import UserError
 
 EXTENSIONS = (".npz", ".csv", ".parquet")
@@ -39,31 +37,20 @@ def read_tables(
                 )
         train, test = read_npz(path, mapped)
         return _floating(train), None if test is None else _floating(test)
-    return _read_columns(path, partial(training_columns, target=target, weight=weight)), None
+    read = read_csv if path.suffix.lower() == ".csv" else read_parquet
+    return _floating(read(path, partial(training_columns, target=target, weight=weight))), None
 
 
-def read_features(
-    path: str | Path, features: Sequence[str] | int, target: str | None = None, weight: str | None = None
-) -> Table:
-    """The samples of a file for prediction; y and weight of the result are None.
+def stream_features(path: str | Path, features: Sequence[str] | int, target: str | None = None) -> Stream:
+    """The samples of a file for prediction, a block at a time; columns are found at once.
 
     `features` are the names of the model's features, or just their number. Columns with names are found by
-    name. Else they are taken in order, without the target and weight columns where the file has those too.
+    name. Else they are taken in order, without the target column where the file has that too.
     """
-    found = stream_features(path, features, target, weight)
-    blocks = list(found.blocks)
-    X = np.concatenate(blocks) if blocks else np.empty((0, len(found.feature_names)))
-    return Table(X, None, None, found.feature_names)
-
-
-def stream_features(
-    path: str | Path, features: Sequence[str] | int, target: str | None = None, weight: str | None = None
-) -> Stream:
-    """The same a block at a time, so that the file may be larger than memory; columns are found at once."""
     path = _checked_path(path)
     if path.suffix.lower() != ".npz":
         stream = stream_csv if path.suffix.lower() == ".csv" else stream_parquet
-        return stream(path, partial(feature_columns, features=features, target=target, weight=weight))
+        return stream(path, partial(feature_columns, features=features, target=target))
     found = stream_npz(path)
     wanted = features if isinstance(features, int) else len(features)
     if len(found.feature_names) not in (0, wanted):
@@ -78,8 +65,6 @@ def has_known_extension(path: str | Path) -> bool:
 
 def _checked_path(path: str | Path) -> Path:
     path = Path(path)
-    if not has_known_extension(path):
-        raise UserError(f"a data file must end in {', '.join(EXTENSIONS)}; got {str(path)!r}")
     try:
         path = path.expanduser()
         mode = path.stat().st_mode
@@ -93,11 +78,6 @@ def _checked_path(path: str | Path) -> Path:
         kind = "a directory" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
         raise UserError(f"a data file must be a file on a disk; {str(path)!r} is {kind}")
     return path
-
-
-def _read_columns(path: Path, choose: Chooser) -> Table:
-    read = read_csv if path.suffix.lower() == ".csv" else read_parquet
-    return _floating(read(path, choose))
 
 
 def _floating(table: Table) -> Table:

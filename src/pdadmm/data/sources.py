@@ -12,7 +12,7 @@ from pathlib import Path
 from pdadmm.data.arrays import Array, row_chunks
 from pdadmm.data.checks import check_dataset, check_part
 from pdadmm.data.dataset import Dataset, Part
-from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_features, read_tables, stream_features
+from pdadmm.data.formats import EXTENSIONS, has_known_extension, read_tables, stream_features
 from pdadmm.data.named import load_named
 from pdadmm.data.published import VARIANTS
 from pdadmm.data.split import split_rows
@@ -65,25 +65,16 @@ def load_data(
 
 
 def stream_samples(source: str, features: Sequence[str], target: str | None = None) -> Stream:
-    """Samples to predict for, a block at a time: those of a file, or the test part of a named set."""
+    """Samples to predict for, a block at a time: those of a file, or the test part of a named set, else all of it."""
     if source not in SOURCES:
         return stream_features(_known_file(source), features, target=target)
-    table = load_features(source, features, target)
-    blocks = in_blocks([table.X], block_rows(table.X.shape[1]))
-    return Stream(blocks, table.feature_names, row_number, table.notes)
-
-
-def load_features(source: str, features: Sequence[str], target: str | None = None) -> Table:
-    """Samples to predict for: those of a file, or the test part of a named set (all of one that has none)."""
-    if source not in SOURCES:
-        return read_features(_known_file(source), features, target=target)
     train, test = _read(source, target, weight=None, mapped=False)
     table = train if test is None else test
     header = Header(Path(source), table.feature_names, len(table.feature_names))
-    chosen = feature_columns(header, features, target=None, weight=None)
+    chosen = feature_columns(header, features, target=None)
     in_order = chosen.features == tuple(range(header.count))
     X = table.X if in_order else table.X[:, chosen.features]
-    return Table(X, None, None, chosen.feature_names, table.notes)
+    return Stream(in_blocks([X], block_rows(X.shape[1])), chosen.feature_names, row_number, table.notes)
 
 
 def _digits() -> tuple[Table, Table | None]:

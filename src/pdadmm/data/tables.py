@@ -175,10 +175,10 @@ def training_columns(header: Header, target: str | None, weight: str | None) -> 
     return Columns(features, _names(header, features), target_column, weight_column)
 
 
-def feature_columns(header: Header, features: Sequence[str] | int, target: str | None, weight: str | None) -> Columns:
+def feature_columns(header: Header, features: Sequence[str] | int, target: str | None) -> Columns:
     """The columns a model was trained on, by name where both sides have names, else by position.
 
-    By name, other columns are ignored. By position, the target and weight columns are left out if present.
+    By name, other columns are ignored. By position, the target is left out if present.
     """
     if not isinstance(features, int):
         wanted = tuple(features)
@@ -192,18 +192,18 @@ def feature_columns(header: Header, features: Sequence[str] | int, target: str |
                     f"{header.path} must have the {len(wanted)} features of the model; it lacks {shorten(missing)}"
                 )
         features = len(wanted)
-    chosen = _by_position(header, features, target, weight)
+    chosen = _by_position(header, features, target)
     return Columns(chosen, _names(header, chosen))
 
 
-def _by_position(header: Header, count: int, target: str | None, weight: str | None) -> tuple[int, ...]:
+def _by_position(header: Header, count: int, target: str | None) -> tuple[int, ...]:
     everything = tuple(range(header.count))
     if header.names is not None:
-        everything = tuple(c for c in everything if header.names[c] not in (target, weight))
+        everything = tuple(c for c in everything if header.names[c] != target)
         without_target = everything[:-1] if target is None else everything
     else:
         with_more = header.count > count
-        without_target = training_columns(header, target, weight).features if with_more else everything
+        without_target = training_columns(header, target, None).features if with_more else everything
     for candidate in (everything, without_target):
         if len(candidate) == count:
             return candidate
