@@ -88,7 +88,6 @@ def test_importing_the_package_loads_no_extra() -> None:
         "altair",
         "vl_convert",
         "jinja2",
-        "matplotlib",
         "polars",
         "pandas",
         "scipy",

@@ -125,7 +125,7 @@ def test_extras_are_imported_only_when_they_are_used() -> None:
     core, extras = declared()
     eager = {name for name, top in imports().items() if top}
     # charts and report.page are themselves imported only when they are asked for; test_layout sees to it that it is.
-    assert eager - core - {"matplotlib", "altair", "vl_convert", "jinja2"} == set()
+    assert eager - core - {"altair", "vl_convert", "jinja2"} == set()
     assert extras & core == set()
 
 

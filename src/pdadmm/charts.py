@@ -145,28 +145,22 @@ def _curves(
     else:
         y = y.scale(type="log", nice=False) if kind == "log" else y.scale(zero=False)
     colour: alt.Color = alt.Color("colour:N").scale(None)
-    opacity: Any = alt.value(1)
-    if one or has_legend:
-        names = list(labels) if has_legend else parts
-        palette = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
-        legend = alt.Legend(
-            orient="bottom", title=None, columns=2, labelLimit=320, symbolType="stroke", symbolStrokeWidth=3
-        )
-        colour = alt.Color("label:N" if has_legend else "part:N").scale(palette)
-        colour = colour.legend(legend if len(names) > 1 else None)
-    elif len(parts) > 1:
-        opacity = alt.Opacity("part:O").scale(domain=parts, range=[1.0, *[0.45] * (len(parts) - 1)]).legend(None)
     detail = ["label:N", "part:N", *([] if together else ["run:N"])]
-    line = base.mark_line(strokeWidth=2, point={"size": 14} if has_legend else False).encode(
-        x, y, colour, detail=detail
-    )
+    line = base.mark_line(strokeWidth=2, point={"size": 14} if has_legend else False).encode(x, y, detail=detail)
+    if one or has_legend:
+        field, names = ("label", list(labels)) if has_legend else ("part", parts)
+        if has_legend and len(names) > 1:
+            chosen = alt.selection_point(fields=[field], bind="legend")
+            line = line.add_params(chosen).encode(opacity=alt.condition(chosen, alt.value(1), alt.value(0.12)))
+        legend = alt.Legend(orient="bottom", title=None, columns=2, labelLimit=320, symbolType="stroke")
+        colour = alt.Color(f"{field}:N").legend(legend if len(names) > 1 else None)
+        colour = colour.scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
+    elif len(parts) > 1:
+        faint = [1.0, *[0.45] * (len(parts) - 1)]
+        line = line.encode(opacity=alt.Opacity("part:O").scale(domain=parts, range=faint).legend(None))
     if switchable:
         line = line.add_params(alt.param(name="hidden", value=[]))
-    if has_legend:
-        chosen = alt.selection_point(fields=["label"], bind="legend")
-        line = line.add_params(chosen)
-        opacity = alt.condition(chosen, alt.value(1), alt.value(0.12))
-    layers: list[Any] = [line.encode(opacity=opacity)]
+    layers: list[Any] = [line.encode(colour)]
     if several and together:
         band = base.mark_area(opacity=0.18).encode(x, alt.Y("min(of):Q"), alt.Y2("max(of):Q"), colour)
         layers.append(band.encode(detail=detail))
