@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pdadmm.config import NONE, Config, flag_of
+
+NO_FLAG = {field.name for field in dataclasses.fields(Config) if field.metadata["flag"] == NONE}
 TINY = ("--hidden", "2x8", "--epochs", "3", "--threads", "1")
 
 
@@ -26,6 +30,11 @@ class Outcome:
         """Standard output, which must be one JSON value, strictly."""
         assert self.code == 0, self.err
         return strict_json(self.out)
+
+
+def typed(name: str, value: str) -> tuple[str, str]:
+    """What a user types to give an option this value."""
+    return ("--set", f"{name}={value}") if name in NO_FLAG else (flag_of(name), value)
 
 
 Command = Callable[..., Outcome]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from commands import TINY, assert_refused, rows_of
+from commands import TINY, assert_refused, rows_of, typed
 from pdadmm.checkpoint.folder import Folder
-from pdadmm.config import Config, typed
+from pdadmm.config import Config
 from pdadmm.data import Dataset, Part
 from pdadmm.errors import UserError
 from pdadmm.run import read_config as saved_config

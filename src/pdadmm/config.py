@@ -568,14 +568,6 @@ def to_toml(config: Config) -> str:
     return "\n\n".join("\n".join(lines) for lines in [*parts, ["[method]", *method]]) + "\n"
 
 
-def typed(name: str, value: Any) -> tuple[str, str]:
-    """What a user types to give an option this value."""
-    field, text = Config.__dataclass_fields__[name], _shown(value)
-    if field.metadata["flag"] == NONE:
-        return ("--set", f"{name}={text}")
-    return (flag_of(name), text)
-
-
 def flag_of(name: str) -> str:
     """The flag of an option that has one."""
     return f"--{name.replace('_', '-')}"

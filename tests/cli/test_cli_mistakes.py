@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import Command, assert_refused, samples
-from pdadmm.config import typed
+from commands import Command, assert_refused, samples, typed
 
 Refused = Callable[..., None]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import Command, assert_refused
-from pdadmm.config import NONE, PRESETS, Config, read_toml, to_toml, typed
+from commands import Command, assert_refused, typed
+from pdadmm.config import NONE, PRESETS, Config, read_toml, to_toml
 
 FIELDS = dataclasses.fields(Config)
 
