@@ -58,6 +58,15 @@ def storing(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """The same for a file that the disk does not give."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror or error}") from None
+
+
 def write_whole(path: Path, *parts: bytes | memoryview) -> None:
     """Write to a temporary file beside `path`, then rename: a reader sees the old file or the new, never a part."""
     with _replacing(path) as file:

@@ -82,7 +82,7 @@ def test_the_next_command_resumes(site: Site, fetching: Fetching) -> None:
     site.cuts = [100_000]
     with pytest.raises(NetworkError, match="so the same command goes on"):
         fetching(f"{site.url}file.bin", rounds=1)
-    assert fetching.left() == [".file.bin.part", ".file.bin.part.mark"]
+    assert fetching.left() == [".file.bin.part"]
     fetching(f"{site.url}file.bin", rounds=1)
     assert fetching.target.read_bytes() == CONTENT
     assert site.asked[-1][1] == "bytes=100000-"
@@ -104,23 +104,7 @@ def test_a_server_without_ranges_starts_again(site: Site, fetching: Fetching) ->
     assert len(site.asked) == 2
 
 
-def test_without_a_mark_it_starts_again(site: Site, fetching: Fetching) -> None:
-    site.cuts, site.tag = [100_000], None
-    fetching(f"{site.url}file.bin")
-    assert fetching.target.read_bytes() == CONTENT
-    assert [asked for _, asked in site.asked] == [None, None]
-
-
 def test_a_file_that_has_changed_starts_again(site: Site, fetching: Fetching) -> None:
-    site.files["/file.bin"], site.cuts = bytes(len(CONTENT)), [100_000]
-    with pytest.raises(NetworkError):
-        fetching(f"{site.url}file.bin", rounds=1)
-    site.files["/file.bin"], site.tag = CONTENT, '"two"'
-    fetching(f"{site.url}file.bin", rounds=1)
-    assert fetching.target.read_bytes() == CONTENT
-
-
-def test_a_change_under_the_same_mark_is_found_by_the_checksum(site: Site, fetching: Fetching) -> None:
     site.files["/file.bin"], site.cuts = bytes(len(CONTENT)), [100_000]
     with pytest.raises(NetworkError):
         fetching(f"{site.url}file.bin", rounds=1)

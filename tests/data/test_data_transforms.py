@@ -184,7 +184,7 @@ def test_class_round_trip(classes: list[Any], data: st.DataObject) -> None:
     assert indices.dtype == np.int64
     assert fitted.decode(indices).tolist() == y.tolist()
     assert type(fitted.decode(indices).tolist()[0]) is type(classes[0])
-    assert stored_and_read(fitted) == fitted
+    assert_stored_whole(fitted)
 
 
 @settings(deadline=None, max_examples=50)
@@ -196,7 +196,7 @@ def test_regression_round_trip(y: Array) -> None:
     assert z.dtype == np.float64
     assert fitted.restore(z).shape == y.shape
     np.testing.assert_allclose(fitted.restore(z), y, rtol=1e-12, atol=1e-9)
-    assert stored_and_read(fitted) == fitted
+    assert_stored_whole(fitted)
 
 
 @settings(deadline=None, max_examples=50)
@@ -206,7 +206,7 @@ def test_regression_round_trip(y: Array) -> None:
 def test_scaled_features_can_be_undone(X: Array, scaling: str) -> None:
     fitted = Preprocessor.fit(part(X, np.arange(len(X))), scaling, regression=False)
     np.testing.assert_allclose(fitted.features(X, np.float64) * fitted.scale + fitted.shift, X, rtol=1e-12, atol=1e-9)
-    assert stored_and_read(fitted) == fitted
+    assert_stored_whole(fitted)
 
 
 def stored_and_read(fitted: Preprocessor) -> Preprocessor:
@@ -217,21 +217,23 @@ def stored_and_read(fitted: Preprocessor) -> Preprocessor:
     return Preprocessor.from_stored({**tensors, "layer.1.W": np.zeros(3)}, {**metadata, "other": "not JSON"})
 
 
+def assert_stored_whole(fitted: Preprocessor) -> None:
+    read = stored_and_read(fitted)
+    for name, value in vars(fitted).items():
+        if isinstance(value, np.ndarray):
+            assert getattr(read, name).dtype.kind == value.dtype.kind
+            assert np.array_equal(getattr(read, name), value)
+        else:
+            assert getattr(read, name) == value
+            assert type(getattr(read, name)) is type(value)
+
+
 def test_stored_names_and_keys() -> None:
     fitted = Preprocessor.fit(part(), "standard", regression=False, feature_names=("a", "b", "c", "ü"))
     assert set(fitted.to_tensors()) == {"preprocess.shift", "preprocess.scale"}
     assert json.loads(fitted.to_metadata()["preprocess.classes"]) == [0, 1, 2]
     assert stored_and_read(fitted).feature_names == ("a", "b", "c", "ü")
     assert not stored_and_read(fitted).regression
-
-
-def test_equality_sees_every_field() -> None:
-    fitted = Preprocessor.fit(part(), "standard", regression=False)
-    assert fitted != Preprocessor.fit(part(), "minmax", regression=False)
-    assert fitted != Preprocessor.fit(part(), "standard", regression=True)
-    assert fitted != Preprocessor.fit(part(), "standard", regression=False, feature_names=tuple("abcd"))
-    assert fitted != Preprocessor.fit(part(y=np.array(["0", "1", "2", "1", "0"] * 10)), "standard", regression=False)
-    assert fitted != "something else"
 
 
 def test_regression_targets_that_do_not_fit() -> None:

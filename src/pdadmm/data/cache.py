@@ -13,11 +13,11 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pdadmm.data.download import Part, Transfer, check_address, remove, sha256_of
+from pdadmm.data.download import Part, Transfer, check_address
 from pdadmm.data.published import COLLECTIONS, VARIANTS, Collection, File
 from pdadmm.errors import DamageError, StorageError, UserError, did_you_mean
 from pdadmm.machine import format_bytes
-from pdadmm.rundir import storing
+from pdadmm.rundir import reading, sha256_of, storing
 from pdadmm.storage import DISK_SPARE
 
 HOME = "PDADMM_DATA_HOME"
@@ -89,76 +89,63 @@ def fetch(
     for file in collection.downloads:
         members = collection.files if collection.archive else (file,)
         if any(before[member] != "ok" for member in members):
-            _fetch_one(file, members, _addresses(collection, file, mirror), home, transfer)
+            urls = [f"{base}{file.name}" for base in collection.bases]
+            if mirror is not None:
+                urls = [f"{mirror.rstrip('/')}/{file.path}"]
+            _fetch_one(file, members, urls, home, transfer)
             after |= dict.fromkeys(members, "fetched")
     return [Checked(collection.name, home / file.path, state) for file, state in after.items()]
-
-
-def _addresses(collection: Collection, file: File, mirror: str | None) -> list[str]:
-    if mirror is not None:
-        return [f"{mirror.rstrip('/')}/{file.path}"]
-    return [f"{base}{file.name}" for base in collection.bases]
 
 
 def _fetch_one(file: File, members: tuple[File, ...], urls: list[str], home: Path, transfer: Transfer) -> None:
     with Part(home / file.path, file, transfer) as part:
         if all(_state(member, home) == "ok" for member in members):
             return  # another process has just fetched it
-        unpacked = 0 if members == (file,) else sum(member.size for member in members)
-        _check_room(home, max(0, file.size - part.size) + unpacked)
+        is_archive = members != (file,)
+        needed = max(0, file.size - part.size) + (sum(member.size for member in members) if is_archive else 0)
+        free = shutil.disk_usage(home).free
+        if needed + DISK_SPARE > free:
+            raise StorageError(
+                f"{home} needs {format_bytes(needed)} more, and keeps {format_bytes(DISK_SPARE)} unused, but only "
+                f"{format_bytes(free)} are free; free some, or name another folder by {HOME}"
+            )
         part.fill(urls)
-        if members == (file,):
-            part.finish()
-        else:
+        if is_archive:
             _unpack(part.path, members, home)
             part.discard()
+        else:
+            part.finish()
 
 
 def _state(file: File, home: Path) -> str:
     path = home / file.path
     if not path.exists():
         return "missing"
-    same = path.is_file() and path.stat().st_size == file.size and sha256_of(path) == file.sha256
+    with reading(path):
+        same = path.is_file() and path.stat().st_size == file.size and sha256_of(path) == file.sha256
     return "ok" if same else "differs"
-
-
-def _check_room(home: Path, size: int) -> None:
-    free = shutil.disk_usage(home).free
-    if size + DISK_SPARE > free:
-        raise StorageError(
-            f"{home} needs {format_bytes(size)} more, and keeps {format_bytes(DISK_SPARE)} unused, but only "
-            f"{format_bytes(free)} are free; free some, or name another folder by {HOME}"
-        )
 
 
 def _unpack(archive: Path, members: tuple[File, ...], home: Path) -> None:
     """Take the members that the table names, and nothing else, to the places that it names."""
-    wanted = {member.path: member for member in members}
-    written: dict[Path, Path] = {}
+    folder, paths = archive.with_suffix(".unpacked"), {member.path for member in members}
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with storing(folder), tarfile.open(archive, "r:gz") as tar:
             for entry in tar:
-                member = wanted.pop(entry.name.removeprefix("./"), None)
-                if member is None:
-                    continue
-                content = tar.extractfile(entry) if entry.isreg() and entry.size == member.size else None
-                if content is None:
-                    raise DamageError(f"{member.path} in {archive} must be a plain file of {member.size} bytes")
-                path = home / member.path
-                part = path.with_name(f".{path.name}.part")
-                written[part] = path
-                with storing(path):
+                path = folder / entry.name
+                content = tar.extractfile(entry) if entry.isreg() and entry.name.removeprefix("./") in paths else None
+                if content is not None:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    with part.open("wb") as file:
+                    with path.open("wb") as file:
                         shutil.copyfileobj(content, file)
-                if sha256_of(part) != member.sha256:
-                    raise DamageError(f"{member.path} in {archive} is not what was published")
-        if wanted:
-            raise DamageError(f"{archive} lacks {next(iter(wanted))}")
-        for part, path in written.items():
-            with storing(path):
-                part.replace(path)
+        for member in members:
+            if _state(member, folder) != "ok":
+                raise DamageError(f"{member.path} in {archive} is missing or not what was published")
+        for member in members:
+            with storing(home / member.path):
+                (home / member.path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / member.path).replace(home / member.path)
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise DamageError(f"{archive} is not a whole .tar.gz: {error}") from None
     finally:
-        remove(*written)
+        shutil.rmtree(folder, ignore_errors=True)

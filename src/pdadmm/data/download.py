@@ -6,9 +6,7 @@ it; another one that wants the same file waits, and finds it there. HTTP without
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import hashlib
 import http.client
 import ipaddress
 import os
@@ -23,8 +21,8 @@ from typing import IO, Any, Self
 from urllib.parse import urlsplit
 
 from pdadmm.data.published import File
-from pdadmm.errors import DamageError, NetworkError, StorageError, UserError
-from pdadmm.rundir import storing
+from pdadmm.errors import DamageError, NetworkError, UserError
+from pdadmm.rundir import sha256_of, storing
 from pdadmm.version import __version__
 
 _CHUNK = 2**18
@@ -60,27 +58,28 @@ class _OtherContentError(_FailedError):
 
 def check_address(url: str, option: str) -> None:
     """Refuse, as the user's mistake, an address that files cannot be fetched from."""
+    if "@" in url.partition("//")[2].partition("/")[0]:
+        raise UserError(f"{option} must not hold a user name or password")
     try:
         parts = urlsplit(url)
-        valid = bool(parts.hostname) and parts.port != 0
+        valid = bool(parts.hostname) and parts.port != 0 and _is_allowed(url)
     except ValueError:
-        raise UserError(f"{option} must be an address such as https://host/folder; got {url!r}") from None
-    if parts.username is not None or parts.password is not None:
-        raise UserError(f"{option} must not hold a user name or password")
-    if not valid or not _is_allowed(url):
-        raise UserError(f"{option} must be an https:// address (http:// only for this machine itself); got {url!r}")
+        valid = False
+    if not valid:
+        raise UserError(
+            f"{option} must be an https:// address such as https://host/folder (http:// only for this machine itself); "
+            f"got {url!r}"
+        )
 
 
 def _is_allowed(url: str) -> bool:
+    """Whether nobody on the way can read or change what comes from there."""
     parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or ""))
-
-
-def _is_loopback(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        is_here = ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:
-        return host == "localhost"
+        is_here = parts.hostname == "localhost"
+    return parts.scheme == "https" or (parts.scheme == "http" and is_here)
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
@@ -101,26 +100,21 @@ class Part:
     def __init__(self, target: Path, file: File, transfer: Transfer) -> None:
         self.path = target.with_name(f".{target.name}.part")
         self._target, self._file, self._transfer = target, file, transfer
-        # Of what is in the part: the server's mark (ETag or date), without which it cannot be resumed.
-        self._mark = target.with_name(f".{target.name}.part.mark")
 
     def __enter__(self) -> Self:
         with storing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             while True:
                 self._handle = self.path.open("ab")
-                self._lock()
+                try:
+                    fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._transfer.on_note(f"another process is fetching {self._file.name}; waiting for it")
+                    fcntl.flock(self._handle, fcntl.LOCK_EX)
                 # Whoever held it before may have moved it to its place.
                 if self.path.exists() and os.path.samestat(os.fstat(self._handle.fileno()), self.path.stat()):
                     return self
                 self._handle.close()
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._transfer.on_note(f"another process is fetching {self._file.name}; waiting for it")
-            fcntl.flock(self._handle, fcntl.LOCK_EX)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -139,17 +133,15 @@ class Part:
         with storing(self._target):
             os.fsync(self._handle.fileno())
             self.path.replace(self._target)
-            self._mark.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Leave nothing."""
         with storing(self.path):
             self.path.unlink(missing_ok=True)
-            self._mark.unlink(missing_ok=True)
 
     def fill(self, urls: Sequence[str]) -> None:
         """Get the rest of it from the first address that gives it, and check the whole."""
-        if self.size == self._file.size and self._digest() == self._file.sha256:
+        if self.size == self._file.size and sha256_of(self.path) == self._file.sha256:
             return  # all of it had come before, but there was no time to use it
         left, reasons, other = list(urls), dict[str, str](), False
         for number in range(self._transfer.rounds):
@@ -177,28 +169,25 @@ class Part:
         )
 
     def _fill_from(self, url: str) -> None:
-        resumed = self._receive(url)
-        if resumed and self._digest() != self._file.sha256:
+        if self.size >= self._file.size:
+            self._clear()
+        resumed = self.size > 0
+        self._receive(url)
+        if resumed and sha256_of(self.path) != self._file.sha256:  # what came before was of another file
             self._clear()
             self._receive(url)
-        if (found := self._digest()) != self._file.sha256:
+        if (found := sha256_of(self.path)) != self._file.sha256:
             self._clear()
             raise _OtherContentError(f"its content has SHA-256 {found} instead of {self._file.sha256}", final=True)
 
-    def _receive(self, url: str) -> bool:
-        """Append what the server gives until it is whole; true if it began in the middle."""
-        mark = self._mark.read_text(encoding="utf-8") if self._mark.exists() else ""
-        if not mark or self.size >= self._file.size:
-            self._clear()
-        begin = self.size
+    def _receive(self, url: str) -> None:
+        """Append what the server gives until it is whole."""
         request = urllib.request.Request(url, headers={"User-Agent": f"pdadmm/{__version__}"})
-        if begin:
-            request.add_header("Range", f"bytes={begin}-")
-            request.add_header("If-Range", mark)
+        if self.size:
+            request.add_header("Range", f"bytes={self.size}-")
         opener = urllib.request.build_opener(Redirects())
         try:
             with opener.open(request, timeout=self._transfer.timeout) as response:
-                begin = self._begin(response, begin)
                 self._append(response)
         except urllib.error.HTTPError as error:
             if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -209,29 +198,18 @@ class Part:
             raise _FailedError(f"cannot be reached: {error.reason}") from None
         except (OSError, http.client.HTTPException) as error:
             raise _FailedError(f"broke off: {error or type(error).__name__}") from None
-        return begin > 0
-
-    def _begin(self, response: http.client.HTTPResponse, begin: int) -> int:
-        """Where the server begins, after checking that it has the file we want; else from the start."""
-        wanted = self._file.size
-        if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-            if response.headers.get("Content-Range") == f"bytes {begin}-{wanted - 1}/{wanted}":
-                return begin
-            self._clear()
-            raise _FailedError(f"it resumes with {response.headers.get('Content-Range')}, not where it broke off")
-        self._clear()
-        length = response.headers.get("Content-Length")
-        if length is not None and length != str(wanted):
-            raise _OtherContentError(f"it has {length} bytes instead of {wanted}", final=True)
-        tag, date = response.headers.get("ETag", ""), response.headers.get("Last-Modified", "")
-        mark = tag if tag and not tag.startswith("W/") else date
-        if mark and response.headers.get("Accept-Ranges") != "none":
-            with storing(self._mark):
-                self._mark.write_text(mark, encoding="utf-8")
-        return 0
 
     def _append(self, response: http.client.HTTPResponse) -> None:
-        name, wanted, done = self._file.path, self._file.size, self.size
+        name, wanted = self._file.path, self._file.size
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            self._clear()  # it begins from the start
+            length = response.headers.get("Content-Length", str(wanted))
+            if length != str(wanted):
+                raise _OtherContentError(f"it has {length} bytes instead of {wanted}", final=True)
+        elif (found := response.headers.get("Content-Range")) != f"bytes {self.size}-{wanted - 1}/{wanted}":
+            self._clear()
+            raise _FailedError(f"it resumes with {found}, not where it broke off")
+        done = self.size
         self._transfer.on_progress(name, done, wanted)
         while chunk := response.read(min(_CHUNK, wanted - done + 1)):
             done += len(chunk)
@@ -248,23 +226,3 @@ class Part:
     def _clear(self) -> None:
         with storing(self.path):
             self._handle.truncate(0)
-            self._mark.unlink(missing_ok=True)
-
-    def _digest(self) -> str:
-        return sha256_of(self.path)
-
-
-def sha256_of(path: Path) -> str:
-    """Of a whole file."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def remove(*paths: Path) -> None:
-    """Take files away that may be there."""
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pdadmm.data.arrays import Array
-from pdadmm.errors import DamageError, StorageError
+from pdadmm.errors import DamageError
+from pdadmm.rundir import reading
 
 _UNSIGNED_BYTES = 8  # the type in the magic number of an IDX file
 
@@ -50,7 +50,7 @@ def read_cifar(paths: Sequence[Path], shape: tuple[int, ...], classes: tuple[int
     kinds, record = len(classes), len(classes) + rows * columns * colours
     found = []
     for path in paths:
-        with _reading(path):
+        with reading(path):
             size = path.stat().st_size
             if size == 0 or size % record:
                 raise DamageError(f"{path} must have records of {record} bytes; its size is {size}")
@@ -66,7 +66,7 @@ def read_svhn(paths: Sequence[Path], shape: tuple[int, ...], classes: tuple[int,
 
     found = []
     for path in paths:
-        with _reading(path):
+        with reading(path):
             path.open("rb").close()
             try:
                 arrays = loadmat(path, variable_names=("X", "y"))
@@ -87,7 +87,7 @@ def read_svhn(paths: Sequence[Path], shape: tuple[int, ...], classes: tuple[int,
 
 
 def _idx(path: Path, dimensions: int) -> Array:
-    with _reading(path):
+    with reading(path):
         try:
             with gzip.open(path) as file:
                 content = file.read()
@@ -102,14 +102,6 @@ def _idx(path: Path, dimensions: int) -> Array:
     if numbers.size != np.prod(shape, dtype=object):
         raise DamageError(f"{path} must have {_by(shape)} bytes, as it says; got {numbers.size}")
     return numbers.reshape(shape)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def _checked(images: Path, labels: Path, pixels: Array, numbers: Array, classes: tuple[int, ...]) -> Images:

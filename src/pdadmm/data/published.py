@@ -111,12 +111,17 @@ def _collection(name: str, table: dict[str, Any]) -> Collection:
     return found
 
 
+def _variant(name: str, table: dict[str, Any]) -> Variant:
+    if "same_as" in table:
+        same = _TABLES["variants"][table["same_as"]]
+        table = {**same, "differs": f"{same['differs']}; same as {table['same_as']}"}
+    found: Variant = _made(Variant, {**table, "name": name, "collection": COLLECTIONS[name.partition("-")[0]]})
+    return found
+
+
 _READERS: dict[str, Reader] = {"idx": read_idx, "svhn": read_svhn, "cifar": read_cifar}
 _TABLES = tomllib.loads((files("pdadmm.data") / "published.toml").read_text(encoding="utf-8"))
 COLLECTIONS: dict[str, Collection] = {name: _collection(name, table) for name, table in _TABLES["collections"].items()}
 """By name."""
-VARIANTS: dict[str, Variant] = {
-    name: _made(Variant, {**table, "name": name, "collection": COLLECTIONS[table["collection"]]})
-    for name, table in _TABLES["variants"].items()
-}
+VARIANTS: dict[str, Variant] = {name: _variant(name, table) for name, table in _TABLES["variants"].items()}
 """By name."""

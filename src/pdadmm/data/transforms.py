@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -105,7 +105,13 @@ class Preprocessor:
     def targets(self, y: Array) -> Array:
         """(N,) int64 indices into `classes`; in regression (N, k) float64, standardised."""
         if self.classes is not None:
-            return _indices(as_labels(y, "the data"), self.classes)
+            labels, rows = np.unique(as_labels(y, "the data"), return_inverse=True)
+            # A dict of Python's values, because numpy would compare the text '1' and the number 1 as equal texts.
+            place = {label: index for index, label in enumerate(self.classes.tolist())}
+            if unknown := [label for label in labels.tolist() if label not in place]:
+                known = shorten(self.classes.tolist())
+                raise UserError(f"y must only have classes of the training data ({known}); got {shorten(unknown)}")
+            return np.array([place[label] for label in labels.tolist()], np.int64)[rows]
         if y.dtype.kind not in "biuf":
             raise UserError(f"y must be real numbers in regression; got type {y.dtype}")
         columns = y[:, np.newaxis] if y.ndim == 1 else y
@@ -170,13 +176,6 @@ class Preprocessor:
             )
         return stored
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Preprocessor):
-            return NotImplemented
-        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, Array]:
     if scaling not in SCALINGS:
@@ -210,26 +209,3 @@ def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, A
     # A mean of equal numbers may be off by rounding, and a deviation of rounding errors would blow them up.
     constant = found.minimum == found.maximum
     return np.where(constant, found.minimum, shift), np.where(constant, 1.0, spread)
-
-
-def _indices(labels: Array, classes: Array) -> Array:
-    # numpy would compare texts and numbers as texts.
-    comparable = (labels.dtype.kind == "U") == (classes.dtype.kind == "U")
-    places: Array | None = None
-    if comparable:
-        order = np.argsort(classes)  # those of a module are in the order of its outputs
-        places = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
-    known = np.zeros(len(labels), dtype=bool) if places is None else classes[places] == labels
-    if places is None or not known.all():
-        unknown = np.unique(labels[~known]).tolist()
-        raise UserError(
-            f"y must only have classes of the training data ({shorten(classes.tolist())}); got {shorten(unknown)}"
-        )
-    found: Array = places.astype(np.int64)
-    return found
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return one.dtype.kind == other.dtype.kind and np.array_equal(one, other)
-    return bool(one is other or (type(one) is type(other) and one == other))
