@@ -29,7 +29,7 @@ from pdadmm.plan import Shape, check_room, plan_memory
 from pdadmm.prepare import prepare
 from pdadmm.rivals import gradient
 from pdadmm.rivals.gradient import torch_activation
-from pdadmm.run import read_config
+from pdadmm.run import Place, carry_out, read_config
 from pdadmm.storage import storage_of
 from resume_cases import assert_same_run, carried_out, content_of, pdadmm, with_copies
 
@@ -413,3 +413,16 @@ def test_a_plot_of_a_run_that_was_handed_over(tmp_path: Path) -> None:
     more = library.train(Config(hidden=(8,), epochs=1), data, quiet()).history
     plot_run([*rows, {**more[0], "epoch": 3, "handed_over_from": "adam"}], tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_a_chart_that_cannot_be_drawn_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    altair = pytest.importorskip("altair")
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("too wide")
+
+    monkeypatch.setattr(altair.TopLevelMixin, "save", fail)
+    notes: list[str] = []
+    carry_out(World(), Config(hidden=(8,), epochs=1), small_data, Place(tmp_path), Observer(on_note=notes.append))
+    assert "no plot.png: it could not be drawn: too wide" in notes
+    assert (tmp_path / "summary.json").exists()

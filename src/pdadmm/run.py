@@ -282,7 +282,11 @@ def _store(directory: RunDirectory, result: Result, summary: dict[str, Any], obs
     directory.write_text(SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
     try:
         from pdadmm.charts import plot_run
+
+        plot_run(result.history, directory.path / PLOT_FILE)
     except ImportError:
         observer.on_note(f"no {PLOT_FILE}: it needs pip install 'pdadmm[report]'")
-    else:
-        plot_run(result.history, directory.path / PLOT_FILE)
+    except PdadmmError:
+        raise
+    except Exception as error:  # whatever a library cannot draw, the run is done
+        observer.on_note(f"no {PLOT_FILE}: it could not be drawn: {error}")

@@ -116,6 +116,6 @@ class Theory:
         w = self.weights
         return (
             f"rho = {w.rho:g} is outside the paper's convergence theorems, which need rho > {self.rho_bound:g} "
-            f"(nu = {w.nu:g}, S = {self.lipschitz:g}, z-prox = {w.z_prox:g}). That is usual and no error: the "
+            f"(nu = {w.nu:g}, S = {self.lipschitz:g}, z_prox = {w.z_prox:g}). That is usual and no error: the "
             f"certificate of each iteration holds for any rho."
         )
