@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent / "src" / "pdadmm"
 # From the ground up. Modules of one row may use each other.
 ROWS = [
     ["errors", "history", "notation", "config", "version", "observer", "openmp", "options"],
-    ["machine", "rundir", "growth", "storage", "events", "shell", "units", "patience"],
+    ["machine", "rundir", "growth", "storage", "events", "shell", "patience"],
     ["math", "data"],
     ["network", "block"],
     ["engine"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from graphlib import CycleError
 from itertools import pairwise
 
 import pytest
@@ -15,8 +16,9 @@ from pdadmm.engine.placement import Placement, balance, from_counts, parse_place
 from pdadmm.engine.schedule import Message, Step, make_schedules
 from pdadmm.errors import UserError
 from pdadmm.plan import Shape
+from pdadmm.simulate.blocks import stated_layers
 from pdadmm.simulate.simulation import Timing
-from pdadmm.simulate.timeline import Costs, DeadlockError, Link, StepTime, play
+from pdadmm.simulate.timeline import Costs, Link, StepTime, play
 
 
 def text(placement: Placement) -> list[str]:
@@ -58,30 +60,31 @@ def test_no_placement_deadlocks_and_every_step_is_taken_once(counts: list[int], 
         Link(bytes_per_second=1.0),
     )
     timeline = play(schedules, costs, iterations=2)
-    taken = {(span.stage, span.name) for span in timeline.computed}
+    taken = {(span.stage, span.name) for span in timeline.spans if span.track == "computes"}
     assert taken == {
         (stage, f"{step.action}{step.layer + 1}") for stage, schedule in enumerate(schedules) for step in schedule
     }
-    assert all(0 <= timeline.idle_share(stage) < 1 for stage in range(len(counts)))
+    assert all(0 < timeline.busy(stage) <= timeline.seconds * (1 + 1e-9) for stage in range(len(counts)))
 
 
-def test_a_deadlock_is_found_and_named() -> None:
+def test_a_deadlock_is_found() -> None:
     """Two stages that each wait for the other's p before sending their own."""
     bad = [
         [Step("z", 0, needs=Message("p", 1), sends=Message("p", 0))],
         [Step("p", 1, needs=Message("p", 0), sends=Message("p", 1))],
     ]
-    with pytest.raises(DeadlockError, match=r"no stage can go on: .*z1\[needs p2, sends p1\]"):
+    with pytest.raises(CycleError):
         play(bad, Costs(lambda step: StepTime(chunks=(1.0,)), lambda message: (0.0,)))
 
 
 def test_the_stage_everyone_waits_for() -> None:
     config = Config(hidden=(500,) * 9).resolved()
-    timing = Timing(config, Shape(10_000, 0, 196, 10), 80.0)
+    shape = Shape(10_000, 0, 196, 10)
+    timing = Timing(config, shape, stated_layers(config, shape, 80.0))
     timeline = play(make_schedules(from_counts([2, 6, 2]).stages), timing.costs(Link()))
     assert max(range(3), key=timeline.busy) == 1
-    assert timeline.idle_share(0) > 0.4
-    assert timeline.idle_share(1) < 0.1
+    assert timeline.busy(0) < 0.6 * timeline.seconds
+    assert timeline.busy(1) > 0.9 * timeline.seconds
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,10 @@ class Shape:
     features: int
     outputs: int
 
+    def widths(self, config: Config) -> tuple[int, ...]:
+        """Of the features, the hidden layers and the outputs."""
+        return (self.features, *config.hidden, self.outputs)
+
 
 @dataclass(frozen=True)
 class MemoryPlan:

@@ -67,8 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = {"memory": plan.to_mapping(), "available": free, "placement": str(placement), "epoch_seconds": seconds}
         print(json.dumps({**sizes, **found}))
     else:
-        widths = format_hidden(config.hidden)
-        print(f"{shape.samples} samples of {shape.features} features, hidden {widths}, {shape.outputs} outputs")
+        print(describe(config, shape))
         for name, size in plan.to_mapping().items():
             if size or name != "disk":
                 print(f"  {name:<12} {format_bytes(size):>10}")
@@ -80,6 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"layers of each worker {placement}")
     check_room(config, plan, storage, shape)
     return 0
+
+
+def describe(config: Config, shape: Shape) -> str:
+    """The network and its data in a line."""
+    widths = format_hidden(config.hidden)
+    return f"{shape.samples} samples of {shape.features} features, hidden {widths}, {shape.outputs} outputs"
 
 
 def shape_of(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Dataset | None]:

@@ -5,26 +5,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
-from pdadmm.cli.plan import add_shape_flags, shape_of
-from pdadmm.config import Config
+from pdadmm.cli.plan import add_shape_flags, describe, shape_of
 from pdadmm.errors import UserError
 from pdadmm.machine import format_bytes, keep_freed_memory
-from pdadmm.math.tiles import Tiling
-from pdadmm.notation import format_hidden
-from pdadmm.plan import Shape
 from pdadmm.rundir import make_directory, write_whole
-from pdadmm.simulate.blocks import measure_layers
-from pdadmm.simulate.simulation import CLUSTER, NOT_MODELLED, Simulation, Speed, better_placement, simulate, sweep
-from pdadmm.units import parse_bandwidth, parse_seconds
+from pdadmm.simulate.blocks import measure_layers, stated_layers
+from pdadmm.simulate.simulation import CLUSTER, Simulation, better_placement, check_can_simulate, simulate, sweep
 
 _MOST_PER_HOST = 64
-_ROW = ("workers", "shards", "processes", "speedup", "efficiency", "epoch_seconds", "placement")
+_BITS = {"bit": 0.125, "kbit": 1.25e2, "Mbit": 1.25e5, "Gbit": 1.25e8, "Tbit": 1.25e11}
+RATES = {**_BITS, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def add_parser(commands: Any) -> None:
@@ -56,24 +54,28 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure, simulate and print."""
     config = config_from(arguments).resolved()
     shape, _ = shape_of(arguments, config)
-    bandwidth = parse_bandwidth(arguments.bandwidth, "--bandwidth")
+    rate = parse_quantity(arguments.bandwidth, "--bandwidth", RATES)
     link = dataclasses.replace(
-        CLUSTER, bytes_per_second=bandwidth, latency=parse_seconds(arguments.latency, "--latency")
+        CLUSTER, bytes_per_second=rate, latency=parse_quantity(arguments.latency, "--latency", TIMES)
     )
-    simulate(config, shape, 1.0, link)  # what cannot be simulated is refused before anything is measured
-    found = simulate(config, shape, _speed(arguments, config, shape), link)
-    swept = [] if arguments.sweep is None else sweep(arguments.sweep, found)
-    mapping = found.to_mapping() | {
-        "hidden": format_hidden(config.hidden),
-        "samples": shape.samples,
-        "features": shape.features,
-        "classes": shape.outputs,
-        "solver": config.solver,
-        "gflops": arguments.gflops,
-        "notes": _notes(found),
-        "not_modelled": list(NOT_MODELLED),
-        "sweep": [_row(one) for one in swept],
-    }
+    if rate == 0:
+        raise UserError(f"--bandwidth must be positive; got {arguments.bandwidth}")
+    if not 1 <= arguments.per_host <= _MOST_PER_HOST:
+        raise UserError(f"--per-host must be from 1 to {_MOST_PER_HOST}; got {arguments.per_host}")
+    if arguments.gflops is not None and not 0 < arguments.gflops < float("inf"):
+        raise UserError(f"--gflops must be positive; got {arguments.gflops}")
+    check_can_simulate(config, shape)
+    if arguments.gflops is not None:
+        layers = stated_layers(config, shape, arguments.gflops)
+    else:
+        keep_freed_memory()
+        layers = measure_layers(
+            config, shape, arguments.per_host, lambda line: print(f"pdadmm: {line}", file=sys.stderr)
+        )
+    found = simulate(config, shape, layers, link)
+    better = better_placement(found, layers, link)
+    swept = sweep(arguments.sweep, config, shape, layers, link) if arguments.sweep else []
+    mapping = found.to_mapping() | {"better": _row(better) if better else None, "sweep": [_row(one) for one in swept]}
     if arguments.trace is not None:
         write_whole(arguments.trace, json.dumps(found.timeline.trace()).encode() + b"\n")
     if arguments.out is not None:
@@ -82,76 +84,43 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(mapping))
     else:
-        _print(arguments, found, mapping)
+        print(describe(config, shape))
+        _print(found, mapping)
     return 0
 
 
-def _speed(arguments: argparse.Namespace, config: Config, shape: Shape) -> Speed:
-    """As it is stated, or as the layers take it here."""
-    if not 1 <= arguments.per_host <= _MOST_PER_HOST:
-        raise UserError(f"--per-host must be from 1 to {_MOST_PER_HOST}; got {arguments.per_host}")
-    if arguments.gflops is not None:
-        if not (arguments.gflops > 0 and math.isfinite(arguments.gflops)):
-            raise UserError(f"--gflops must be positive; got {arguments.gflops}")
-        return float(arguments.gflops)
-    keep_freed_memory()
-    return measure_layers(config, shape, arguments.per_host, lambda line: print(f"pdadmm: {line}", file=sys.stderr))
-
-
-def _notes(found: Simulation) -> list[str]:
-    """What is odd about the plan."""
-    config, notes = found.config, []
-    if not Tiling(found.shape.samples, 1, 0, config.shards, max(config.hidden)).keeps_bits:
-        notes.append(
-            f"with {config.shards} shards the engine's sums are ordered otherwise: its result differs by rounding "
-            f"from that of one process"
-        )
-    if better := better_placement(found):
-        seconds = f"{better.epoch_seconds:.4g} s instead of {found.epoch_seconds:.4g} s"
-        notes.append(f"with --set placement={better.placement} an epoch would take {seconds}")
-    if config.grow != "off":
-        notes.append("the whole network is simulated; epochs before it has grown are shorter")
-    return notes
+def parse_quantity(text: str, name: str, units: Mapping[str, float]) -> float:
+    """A number and its unit, such as 10Gbit or 50us; strict, because a wrong unit is off by thousands."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-zµ]+)", text)
+    if found is None or found[2] not in units:
+        raise UserError(f"{name} must be a number and its unit, one of {', '.join(units)}; got {text!r}")
+    return float(found[1]) * units[found[2]]
 
 
 def _row(one: Simulation) -> dict[str, Any]:
     """A line of a sweep."""
-    mapping = {**one.to_mapping(), "workers": one.config.workers, "shards": one.config.shards}
-    return {name: mapping[name] for name in _ROW} | {"bottleneck": one.bottleneck()[0]}
+    mapping = one.to_mapping()
+    row = {name: mapping[name] for name in ("speedup", "efficiency", "epoch_seconds", "placement")}
+    return {"workers": one.config.workers, "shards": one.config.shards, **row, "bottleneck": one.bottleneck()[0]}
 
 
-def _print(arguments: argparse.Namespace, found: Simulation, mapping: dict[str, Any]) -> None:
-    stated = arguments.gflops
-    speed = "as its layers were measured on this machine" if stated is None else f"of {stated:g} Gflop/s"
+def _print(found: Simulation, mapping: dict[str, Any]) -> None:
     print(
-        f"{mapping['samples']} samples of {mapping['features']} features, hidden {mapping['hidden']}, "
-        f"{mapping['classes']} outputs, {mapping['solver']} solver"
-    )
-    print(f"{found.processes} workers {speed}, links of {arguments.bandwidth} and {arguments.latency}")
-    print(
-        f"  speedup {found.speedup:.2f}, efficiency {found.efficiency:.1%}: {found.epoch_seconds:.4g} s an epoch, "
+        f"speedup {found.speedup:.2f}, efficiency {found.efficiency:.1%}: {found.epoch_seconds:.4g} s an epoch, "
         f"{found.serial_seconds:.4g} s on one worker"
     )
-    print(
-        f"  layers of each worker {found.placement}; idle {mapping['idle_share']:.1%}; sent "
-        f"{format_bytes(mapping['bytes_sent'])} an epoch"
-    )
-    print(f"  bottleneck: {mapping['bottleneck']['kind']}: {mapping['bottleneck']['why']}")
-    print("worker  layers       compute      wait       sent    memory   idle")
+    print(f"bottleneck: {mapping['bottleneck']['kind']}: {mapping['bottleneck']['why']}")
+    print("worker  layers       compute   idle       sent     memory")
     for number, worker in enumerate(mapping["workers"], start=1):
         layers = f"{worker['layers'][0]}-{worker['layers'][-1]}"
-        print(
-            f"{number:>6}  {layers:<8} {worker['busy_seconds']:8.3g} s {worker['wait_seconds']:7.3g} s "
-            f"{format_bytes(worker['bytes_sent']):>10} {format_bytes(worker['memory_bytes']):>9}  "
-            f"{worker['idle_share']:5.1%}"
-        )
-    for note in mapping["notes"]:
-        print(f"note: {note}")
-    for index, row in enumerate(mapping["sweep"]):
-        if index == 0:
-            print("workers  shards  speedup  efficiency   s an epoch  bottleneck")
+        sizes = " ".join(f"{format_bytes(worker[name]):>10}" for name in ("bytes_sent", "memory_bytes"))
+        print(f"{number:>6}  {layers:<8} {worker['busy_seconds']:8.3g} s {worker['idle_share']:6.1%} {sizes}")
+    if better := mapping["better"]:
+        print(f"with --set placement={better['placement']} an epoch would take {better['epoch_seconds']:.4g} s")
+    if mapping["sweep"]:
+        print("workers  shards  speedup  efficiency   s an epoch  bottleneck")
+    for row in mapping["sweep"]:
         print(
             f"{row['workers']:>7}  {row['shards']:>6}  {row['speedup']:7.2f}  {row['efficiency']:>9.1%}  "
             f"{row['epoch_seconds']:11.4g}  {row['bottleneck']}"
         )
-    print("not modelled: " + "; ".join(NOT_MODELLED))

@@ -1,4 +1,4 @@
-"""Single layers of a network, run and timed on this machine.
+"""What the layers of a network take: run and timed on this machine, or for a worker of a stated speed.
 
 A layer is made as the engine makes it, by `pdadmm.engine.layers.Layers`, with arbitrary numbers in its arrays. But for
 the layer before, whose m it needs, it is the only one, so a layer of a network can be measured that would not fit.
@@ -10,11 +10,12 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
 from pdadmm.config import Config
+from pdadmm.engine.flops import ACTIONS, PASS, step_flops
 from pdadmm.engine.layers import Layers
 from pdadmm.engine.placement import Placement
 from pdadmm.engine.problem import Problem, Samples
@@ -45,11 +46,6 @@ class BlockTimes:
     """Of making m for the layer after, which is part of that one's p; 0 for the output layer."""
     rows: int
 
-    @property
-    def seconds(self) -> float:
-        """The whole iteration of the layer."""
-        return self.p + self.W + self.z
-
     def of(self, action: Action) -> float:
         """Of a step of the schedule."""
         return {"p": self.p, "W": self.W, "z": self.z}[action]
@@ -59,11 +55,23 @@ class BlockTimes:
         return BlockTimes(factor * self.p, factor * self.W, factor * self.z, factor * self.m, self.rows)
 
 
+def stated_layers(config: Config, shape: Shape, gflops: float) -> list[BlockTimes]:
+    """Every layer, on a worker that does so many operations a second."""
+    widths, rows = shape.widths(config), shape.samples
+    found = []
+    for layer, n_out in enumerate(widths[1:]):
+        flops = [step_flops(config, widths, action, layer).of(rows) for action in ACTIONS]
+        flops.append(PASS * n_out * rows if layer < len(config.hidden) else 0.0)
+        p, W, z, m = (one / (1e9 * gflops) for one in flops)
+        found.append(BlockTimes(p, W, z, m, rows))
+    return found
+
+
 def measure_layers(
     config: Config, shape: Shape, beside: int = 1, tell: Callable[[str], None] | None = None
 ) -> list[BlockTimes]:
     """Every layer of this resolved configuration, those that are alike once, with so many measured at a time."""
-    widths, last = (shape.features, *config.hidden, shape.outputs), len(config.hidden)
+    widths, last = shape.widths(config), len(config.hidden)
     names = get_activations(config.activation, last).names
     known: dict[tuple[object, ...], BlockTimes] = {}
     found = []
@@ -73,9 +81,9 @@ def measure_layers(
             if tell is not None:
                 tell(f"measuring layer {layer + 1}, {widths[layer]} to {widths[layer + 1]}")
             with ThreadPoolExecutor(beside) as pool:
-                many = list(pool.map(lambda _: measure_block(config, shape, layer), range(beside)))  # noqa: B023
-            p, W, z, m = (statistics.fmean(times) for times in zip(*((t.p, t.W, t.z, t.m) for t in many), strict=True))
-            known[key] = BlockTimes(p, W, z, m, many[0].rows)
+                many = list(pool.map(lambda _: astuple(measure_block(config, shape, layer)), range(beside)))  # noqa: B023
+            p, W, z, m, _ = map(statistics.fmean, zip(*many, strict=True))
+            known[key] = BlockTimes(p, W, z, m, many[0][-1])
         found.append(known[key])
     return found
 
@@ -88,71 +96,57 @@ def measure_block(
     At least `repeats` times after a first one that does not count; the cache is emptied before each, as the other
     layers of a network would.
     """
-    widths = (shape.features, *config.hidden, shape.outputs)
+    widths, dtype = shape.widths(config), getattr(torch, config.dtype)
     n_in, n_out = widths[layer : layer + 2]
-    item = torch.finfo(getattr(torch, config.dtype)).bits // 8
-    fitting = max_bytes // (item * ((widths[layer - 1] if layer else 0) + 3 * n_in + 5 * n_out))
+    fitting = max_bytes // (dtype.itemsize * ((widths[layer - 1] if layer else 0) + 3 * n_in + 5 * n_out))
     wished = min(-(-shape.samples // config.shards), most_rows)
-    if fitting < min(wished, FEWEST_ROWS):
+    rows = min(wished, fitting)
+    if rows < min(wished, FEWEST_ROWS):
         raise UserError(
             f"a layer of {n_in} and {n_out} neurons needs more than {max_bytes} bytes to be measured; state the speed "
             f"of a worker by --gflops instead"
         )
     with with_threads(config.threads or 1):
-        part = _Part(config, shape, layer, min(wished, fitting))
-        found: list[tuple[float, ...]] = []
+        phases = _phases(config, shape, layer, rows)
+        found: list[list[float]] = []
         flush = torch.zeros(2 * last_level_cache() // 4)
         while len(found) <= repeats or (sum(map(sum, found)) < LEAST_SECONDS and len(found) < MOST_REPEATS):
             flush.add_(1)
-            found.append(part.iterate())
-    p, W, z, m = (statistics.median(times) for times in zip(*found[1:], strict=True))
-    return BlockTimes(p, W, z, m, min(wished, fitting))
+            found.append([_seconds(phase) for phase in phases])
+    p, W, z, *m = (statistics.median(times) for times in zip(*found[1:], strict=True))
+    return BlockTimes(p, W, z, sum(m), rows)
 
 
-class _Part:
-    """One layer of a network, and what its neighbours would give it."""
+def _phases(config: Config, shape: Shape, layer: int, rows: int) -> list[Callable[[], object]]:
+    """p, W, z and, but for the output layer, m: of one layer with what its neighbours would give it."""
+    dtype, device, output = getattr(torch, config.dtype), torch.device(config.device), len(config.hidden)
+    own = (layer,) if layer == 0 else (layer - 1, layer)
+    others = tuple(other for other in range(output + 1) if other not in own)
+    x = torch.randn(rows, shape.features, dtype=dtype, device=device) if own[0] == 0 else None
+    y = torch.randint(shape.outputs, (rows,), device=device)
+    y = torch.randn(rows, shape.outputs, dtype=dtype, device=device) if is_regression(config) else y
+    weight = torch.ones(rows, dtype=dtype, device=device)
+    problem = Problem(rows, shape.features, shape.outputs, dtype, device, Samples(x, y), weight)
+    layers = Layers(config, problem, range(output), World(), Placement((own, others)))
+    layers.restore(Unfilled(dtype, device), 0)
+    for state in (block.state for block in layers.blocks.values()):
+        for array in (state.p, state.z, state.q, state.a, state.b, state.W):
+            if array is not None:
+                array.normal_()
+        state.W.div_(state.W.shape[1] ** 0.5)  # so that a is of the size of p
+    block, ws, ridge = layers.blocks[layer], layers.workspace, config.ridge or 0.0
+    block.begin_stage()
+    left = layers.blocks[layer - 1].message if layer else None
+    before: list[Callable[[], object]] = [lambda: block.p_phase(left), lambda: block.W_phase(ridge)]
+    if layer == output:
+        return [*before, lambda: block.z_phase(None, ridge)]
+    p_next = torch.randn(rows, config.hidden[layer], dtype=dtype, device=device)
 
-    def __init__(self, config: Config, shape: Shape, layer: int, rows: int) -> None:
-        dtype, device = getattr(torch, config.dtype), torch.device(config.device)
-        count, own = len(config.hidden) + 1, (layer,) if layer == 0 else (layer - 1, layer)
-        others = tuple(other for other in range(count) if other not in own)
-        x = torch.randn(rows, shape.features, dtype=dtype, device=device) if own[0] == 0 else None
-        y = None
-        if layer == count - 1:
-            y = torch.randint(shape.outputs, (rows,), device=device)
-            y = torch.randn(rows, shape.outputs, dtype=dtype, device=device) if is_regression(config) else y
-        weight = None if y is None else torch.ones(rows, dtype=dtype, device=device)
-        problem = Problem(rows, shape.features, shape.outputs, dtype, device, Samples(x, y), weight)
-        self._layers = Layers(config, problem, range(count - 1), World(), Placement((own, others)))
-        self._layers.restore(Unfilled(dtype, device), 0)
-        for state in (block.state for block in self._layers.blocks.values()):
-            for array in (state.p, state.z, state.q, state.a, state.b, state.W):
-                if array is not None:
-                    array.normal_()
-            state.W.div_(state.W.shape[1] ** 0.5)  # so that a is of the size of p
-        self._block = self._layers.blocks[layer]
-        self._left = None if layer == 0 else self._layers.blocks[layer - 1].message
-        self._right = None
-        if y is None:
-            self._right = torch.randn(rows, config.hidden[layer], dtype=dtype, device=device)
-        self._ridge = config.ridge or 0.0
-        self._block.begin_stage()
+    def make_messages() -> None:
+        for part in ws.tiling.tiles():
+            block.message(part, ws.tile(4, part.stop - part.start, len(block.state.b)))
 
-    def iterate(self) -> tuple[float, float, float, float]:
-        """Seconds of p, W, z and m."""
-        block, right = self._block, self._right
-        p_next = None if right is None else lambda rows, out: right[rows]
-        return (
-            _seconds(lambda: block.p_phase(self._left)),
-            _seconds(lambda: block.W_phase(self._ridge)),
-            _seconds(lambda: block.z_phase(p_next, self._ridge)),
-            0.0 if right is None else _seconds(self._make_messages),
-        )
-
-    def _make_messages(self) -> None:
-        ws = self._layers.workspace
-        for rows in ws.tiling.tiles():
-            self._block.message(rows, ws.tile(4, rows.stop - rows.start, len(self._block.state.b)))
+    return [*before, lambda: block.z_phase(lambda part, _: p_next[part], ridge), make_messages]
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -1,7 +1,7 @@
 """What a cluster would give that one does not have: an iteration of any network on any workers and links.
 
-The placement, the schedules and the chunks are the engine's own. What steps cost is either measured of the layers at
-hand or, for workers of a stated speed, what their operations take. `pdadmm.simulate.timeline` plays it.
+The placement, the schedules and the chunks are the engine's own, the seconds of the layers those of
+`pdadmm.simulate.blocks`. `pdadmm.simulate.timeline` plays it.
 
 The whole network is simulated; where a run grows, its first epochs have fewer layers and are shorter.
 """
@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 
-from pdadmm.block import MEASURED
 from pdadmm.config import Config
-from pdadmm.engine.flops import ACTIONS, PASS, step_flops
+from pdadmm.engine.flops import ACTIONS, PASS, Flops, step_flops
 from pdadmm.engine.placement import Placement, balance
 from pdadmm.engine.schedule import Action, Message, Step, make_schedules
 from pdadmm.errors import UserError
@@ -28,111 +27,77 @@ from pdadmm.plan import Shape, place, worker_memory
 from pdadmm.simulate.blocks import BlockTimes
 from pdadmm.simulate.timeline import Costs, Link, StepTime, Timeline, play
 
-Speed = float | Sequence[BlockTimes]
-"""Of a worker: Gflop/s, or what each layer took, the output layer last."""
-
 CLUSTER = Link(1.25e9, 5e-5, byte_cpu=2.5e-10, chunk_cpu=5e-5)
 """10 Gbit/s and 50 us."""
 LITTLE = 0.01
 """A share of the epoch that is not worth naming."""
 MOST_WORKERS, MOST_COUNTS = 1000, 40  # of a sweep
-_DOUBLE = 8
-NOT_MODELLED = (
-    "congestion in switches, and several links through one",
-    "stragglers: all workers are equally fast, and always",
-    "the time for evaluation, checkpoints and reading the data",
-    "growth: the whole network is simulated, while early epochs of a growing one are shorter",
-)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each step of a network, of the shard that has most samples."""
+    """Seconds of each step of a network, of the shard that has most samples, by what its layers take."""
 
     config: Config
     shape: Shape
-    speed: Speed
-
-    @functools.cached_property
-    def widths(self) -> tuple[int, ...]:
-        """Of the features, the hidden layers and the outputs."""
-        return (self.shape.features, *self.config.hidden, self.shape.outputs)
+    layers: Sequence[BlockTimes]
 
     @functools.cached_property
     def chunk_rows(self) -> list[int]:
         """Samples of each chunk."""
-        shards, width = self.config.shards, max(self.config.hidden)
-        tilings = (Tiling(self.shape.samples, 1, shard, shards, width) for shard in range(shards))
-        largest = max(tilings, key=lambda tiling: tiling.local_samples)
-        return [stop - start for start, stop in largest.chunk_bounds()]
-
-    def seconds(self, action: Action, layer: int) -> float:
-        """A step with all it needs in the same process."""
-        return step_flops(self.config, self.widths, action, layer).of(sum(self.chunk_rows)) / self._rate(action, layer)
+        shards = self.config.shards
+        tiling = Tiling(self.shape.samples, 1, shards - 1, shards, max(self.config.hidden))
+        return [stop - start for start, stop in tiling.chunk_bounds()]
 
     def layer_seconds(self) -> list[float]:
-        """Each layer's iteration, likewise."""
-        return [sum(self.seconds(action, layer) for action in ACTIONS) for layer in range(len(self.widths) - 1)]
+        """Each layer's iteration, with all it needs in the same process."""
+        seconds = []
+        for layer in range(len(self.layers)):
+            steps = [self._flops_and_rate(action, layer) for action in ACTIONS]
+            seconds.append(math.fsum(flops.of(sum(self.chunk_rows)) / rate for flops, rate in steps))
+        return seconds
 
     def step(self, step: Step) -> StepTime:
         """A step where it stands in the schedule: with a message to make, and one that need not be made."""
-        config, shards = self.config, self.config.shards
-        flops, rate = step_flops(config, self.widths, step.action, step.layer), self._rate(step.action, step.layer)
+        config, others = self.config, self.config.shards - 1
+        flops, rate = self._flops_and_rate(step.action, step.layer)
         made = self._message(step.layer) if step.sends and step.sends.kind == "m" else 0.0
         made -= self._message(step.layer - 1) if step.needs and step.needs.kind == "m" else 0.0
-        chunks = [max(0.0, flops.sample / rate + made) * rows for rows in self.chunk_rows]
-        time = StepTime(flops.fixed / rate, tuple(chunks))
-        if step.action == "p" and step.layer and self._has_one_step:  # two of its three products come before
-            reads = tuple(seconds * 2 / 3 for seconds in chunks)
-            time = dataclasses.replace(time, chunks=tuple(seconds / 3 for seconds in chunks), reads=reads)
-        if shards == 1:
-            return time
-        sums, size = self._sums(step)
-        adding = (shards - 1) * size / self._item * PASS / rate
-        return dataclasses.replace(time, after=adding, sums=sums, sum_bytes=size)
+        chunks, reads = tuple(max(0.0, flops.sample / rate + made) * rows for rows in self.chunk_rows), ()
+        has_one_step = config.solver == "backtracking" or (config.solver, config.step_size) == ("linearized", "one")
+        sums, numbers = 1, 0
+        if step.action == "p":
+            sums = 1 + has_one_step if step.layer else 0
+            if has_one_step and step.layer:  # two of its three products come before anything can be sent
+                reads = tuple(seconds * 2 / 3 for seconds in chunks)
+                chunks = tuple(seconds / 3 for seconds in chunks)
+        elif step.action == "W":
+            n, n_out = self.shape.widths(config)[step.layer : step.layer + 2]
+            of_p = n * n + n if config.solver == "exact" else n + n_out
+            sums, numbers = 2, n * n_out + n_out
+            if step.layer or config.solver != "exact":  # the data's own were taken once
+                sums, numbers = 4, numbers + of_p
+        size = numbers * getattr(torch, config.dtype).itemsize
+        return StepTime((flops.fixed + PASS * others * numbers) / rate, chunks, reads, sums, float(size))
 
     def costs(self, link: Link) -> Costs:
         """For `play`."""
         return Costs(self.step, self._chunk_bytes, link, self.config.shards)
 
-    @property
-    def _has_one_step(self) -> bool:
-        solver = self.config.solver
-        return solver == "backtracking" or (solver == "linearized" and self.config.step_size == "one")
-
-    @property
-    def _item(self) -> int:
-        return torch.finfo(getattr(torch, self.config.dtype)).bits // 8
-
-    def _rate(self, action: Action, layer: int) -> float:
-        """Operations a second of a step."""
-        if isinstance(self.speed, int | float):
-            return 1e9 * self.speed
-        times = self.speed[layer]
-        return step_flops(self.config, self.widths, action, layer).of(times.rows) / times.of(action)
+    def _flops_and_rate(self, action: Action, layer: int) -> tuple[Flops, float]:
+        """Operations of a step, and how many it does a second."""
+        flops = step_flops(self.config, self.shape.widths(self.config), action, layer)
+        times = self.layers[layer]
+        return flops, flops.of(times.rows) / times.of(action)
 
     def _message(self, layer: int) -> float:
         """Seconds of making m of a layer, for one sample."""
-        if isinstance(self.speed, int | float):
-            return PASS * self.widths[layer + 1] / (1e9 * self.speed)
-        return self.speed[layer].m / self.speed[layer].rows
+        return self.layers[layer].m / self.layers[layer].rows
 
     def _chunk_bytes(self, message: Message) -> list[float]:
-        width = self.widths[message.layer + (message.kind == "m")]
-        item = 2 if self.config.messages == "bfloat16" else self._item
+        width = self.shape.widths(self.config)[message.layer + (message.kind == "m")]
+        item = 2 if self.config.messages == "bfloat16" else getattr(torch, self.config.dtype).itemsize
         return [float(item * width * rows) for rows in self.chunk_rows]
-
-    def _sums(self, step: Step) -> tuple[int, float]:
-        """Sums over the shards that a step takes, and their bytes."""
-        n, n_out = self.widths[step.layer : step.layer + 2]
-        if step.action == "z":
-            return 1, _DOUBLE * len(MEASURED)
-        if step.action == "p":
-            return (0, 0.0) if step.layer == 0 else (1 + self._has_one_step, _DOUBLE * (1 + 2 * self._has_one_step))
-        if self.config.solver == "exact":
-            of_p = n * n + n if step.layer else 0
-            return (4 if step.layer else 2), float(self._item * (n * n_out + n_out + of_p))
-        return 4, float(self._item * (n * n_out + 2 * n_out + n))
 
 
 @dataclass(frozen=True)
@@ -141,11 +106,9 @@ class Simulation:
 
     config: Config
     shape: Shape
-    speed: Speed
-    link: Link
     placement: Placement
     serial_seconds: float
-    """One worker of the same speed with all layers and samples."""
+    """One worker with all layers and samples."""
     timeline: Timeline
     free: Timeline
     """The same workers and placement with links that cost nothing."""
@@ -156,28 +119,23 @@ class Simulation:
         return self.timeline.seconds
 
     @property
-    def processes(self) -> int:
-        """Workers of all shards."""
-        return self.config.workers * self.config.shards
-
-    @property
     def speedup(self) -> float:
         """Against one worker of the same speed."""
         return self.serial_seconds / self.epoch_seconds
 
     @property
     def efficiency(self) -> float:
-        """Speedup by the number of workers."""
-        return self.speedup / self.processes
+        """Speedup by the number of workers, those of all shards."""
+        return self.speedup / (self.config.workers * self.config.shards)
 
     def losses(self) -> dict[str, float]:
         """What keeps an epoch from its ideal, the serial time by the number of workers: shares of the epoch."""
-        ideal, stages = self.serial_seconds / self.processes, range(self.config.workers)
-        mean = math.fsum(self.free.busy(stage) for stage in stages) / self.config.workers
+        workers = self.config.workers
+        mean = math.fsum(map(self.free.busy, range(workers))) / workers
         return {
             "link": 1 - self.free.seconds / self.epoch_seconds,
             "imbalance": (self.free.seconds - mean) / self.epoch_seconds,
-            "repeated": (mean - ideal) / self.epoch_seconds,
+            "repeated": mean / self.epoch_seconds - self.efficiency,
         }
 
     def bottleneck(self) -> tuple[str, str]:
@@ -201,8 +159,7 @@ class Simulation:
             {
                 "layers": [layer + 1 for layer in layers],
                 "busy_seconds": timeline.busy(stage),
-                "wait_seconds": timeline.seconds - timeline.busy(stage),
-                "idle_share": timeline.idle_share(stage),
+                "idle_share": max(0.0, 1 - timeline.busy(stage) / timeline.seconds),
                 "bytes_sent": timeline.bytes_sent(stage),
                 "memory_bytes": memory[stage],
             }
@@ -212,60 +169,59 @@ class Simulation:
     def to_mapping(self) -> dict[str, Any]:
         """Plain values for JSON."""
         kind, why = self.bottleneck()
-        rate, workers = self.link.bytes_per_second, self.workers()
         return {
             "speedup": self.speedup,
             "efficiency": self.efficiency,
             "epoch_seconds": self.epoch_seconds,
             "serial_seconds": self.serial_seconds,
-            "ceiling_seconds": self.free.seconds,
             "losses": self.losses(),
-            "idle_share": math.fsum(worker["idle_share"] for worker in workers) / len(workers),
-            "bytes_sent": self.config.shards * math.fsum(worker["bytes_sent"] for worker in workers),
-            "memory_bytes": max(worker["memory_bytes"] for worker in workers),
             "bottleneck": {"kind": kind, "why": why},
-            "workers": workers,
             "placement": str(self.placement),
-            "processes": self.processes,
-            "link": {"bytes_per_second": rate if math.isfinite(rate) else None, "latency": self.link.latency},
+            "workers": self.workers(),
         }
 
 
-def simulate(config: Config, shape: Shape, speed: Speed, link: Link = CLUSTER) -> Simulation:
-    """A steady iteration of this resolved configuration on workers of this speed."""
+def simulate(config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link = CLUSTER) -> Simulation:
+    """A steady iteration of this resolved configuration, whose layers take this on one worker."""
+    check_can_simulate(config, shape)
+    placement, timing = place(config, shape), Timing(config, shape, layers)
+    schedules = make_schedules(placement.stages)
+    timeline, free = (play(schedules, timing.costs(one)) for one in (link, Link()))
+    return Simulation(config, shape, placement, serial_seconds(config, shape, layers), timeline, free)
+
+
+def check_can_simulate(config: Config, shape: Shape) -> None:
+    """Refuse a run that is none of several workers."""
     if config.method != "pdadmm":
         raise UserError(f"only pdadmm runs on several workers and can be simulated; got method {config.method}")
     if config.batches > 1:
         raise UserError(f"mini-batches run on one worker and are not simulated; got batches {config.batches}")
     if config.shards > shape.samples:
         raise UserError(f"shards must not be more than the samples, which are {shape.samples}; got {config.shards}")
-    placement, timing = place(config, shape), Timing(config, shape, speed)
-    schedules = make_schedules(placement.stages)
-    timeline, free = (play(schedules, timing.costs(one)) for one in (link, Link()))
-    return Simulation(config, shape, speed, link, placement, serial_seconds(config, shape, speed), timeline, free)
+    place(config, shape)
 
 
-def serial_seconds(config: Config, shape: Shape, speed: Speed) -> float:
+def serial_seconds(config: Config, shape: Shape, layers: Sequence[BlockTimes]) -> float:
     """An iteration of all layers and samples on one worker."""
     alone = dataclasses.replace(config, workers=1, shards=1, placement=None)
-    return math.fsum(Timing(alone, shape, speed).layer_seconds())
+    return math.fsum(Timing(alone, shape, layers).layer_seconds())
 
 
-def better_placement(found: Simulation) -> Simulation | None:
+def better_placement(found: Simulation, layers: Sequence[BlockTimes], link: Link) -> Simulation | None:
     """The same balanced by the seconds of the layers, where an epoch is shorter so by more than 1 %."""
-    seconds = Timing(found.config, found.shape, found.speed).layer_seconds()
+    seconds = Timing(found.config, found.shape, layers).layer_seconds()
     balanced = dataclasses.replace(found.config, placement=str(balance(seconds, found.config.workers)))
-    other = simulate(balanced, found.shape, found.speed, found.link)
+    other = simulate(balanced, found.shape, layers, link)
     return other if other.epoch_seconds * (1 + LITTLE) < found.epoch_seconds else None
 
 
-def sweep(kind: str, found: Simulation) -> list[Simulation]:
+def sweep(kind: str, config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link) -> list[Simulation]:
     """From one worker to one a layer, each number balanced anew; or as many workers in 1, 2, 4, … shards."""
-    config, layers = found.config, len(found.config.hidden) + 1
     if kind == "workers":
-        counts = sorted({round(1 + i * (layers - 1) / (MOST_COUNTS - 1)) for i in range(MOST_COUNTS)})
-        many = [dataclasses.replace(config, workers=count, placement=None) for count in counts]
+        count = len(layers)
+        counts = sorted({round(1 + i * (count - 1) / (MOST_COUNTS - 1)) for i in range(MOST_COUNTS)})
+        many = [dataclasses.replace(config, workers=workers, placement=None) for workers in counts]
     else:
-        most = min(found.shape.samples, max(1, MOST_WORKERS // config.workers))
+        most = min(shape.samples, max(1, MOST_WORKERS // config.workers))
         many = [dataclasses.replace(config, shards=1 << power) for power in range(most.bit_length())]
-    return [simulate(one, found.shape, found.speed, found.link) for one in many]
+    return [simulate(one, shape, layers, link) for one in many]

@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from typing import Any
 
 from pdadmm.engine.schedule import Message, Schedule, Step
 
 ITERATIONS = 3
 """So many are played; the last one is steady: only the first one's m has been there from the start."""
+TRACKS = ("computes", "sends")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class StepTime:
     chunks: tuple[float, ...] = ()
     reads: tuple[float, ...] = ()
     """A walk over all chunks before, where what is needed must have come whole before anything can be sent."""
-    after: float = 0.0
     sums: int = 0
     sum_bytes: float = 0.0
     """Of one shard; before a W-step, after any other."""
@@ -74,15 +74,13 @@ class Span:
     """What a stage computed, or what left it, from `start` to `end`."""
 
     stage: int
+    track: str
+    """One of `TRACKS`."""
     name: str
     start: float
     end: float
-    size: float = 0.0
+    size: float
     """Bytes, where something left."""
-
-
-class DeadlockError(Exception):
-    """The schedules wait for each other for ever."""
 
 
 @dataclass(frozen=True)
@@ -90,162 +88,141 @@ class Timeline:
     """What the stages did in the steady iteration, counted from its beginning."""
 
     seconds: float
-    computed: list[Span]
-    sent: list[Span]
+    spans: list[Span]
 
     def busy(self, stage: int) -> float:
         """Seconds that a stage computed."""
-        return math.fsum(span.end - span.start for span in self.computed if span.stage == stage)
-
-    def idle_share(self, stage: int) -> float:
-        """The share of the time that a stage waits."""
-        return max(0.0, 1 - self.busy(stage) / self.seconds) if self.seconds else 0.0
+        return math.fsum(span.end - span.start for span in self.spans if (span.stage, span.track) == (stage, TRACKS[0]))
 
     def bytes_sent(self, stage: int) -> float:
         """Bytes that leave a stage."""
-        return math.fsum(span.size for span in self.sent if span.stage == stage)
+        return math.fsum(span.size for span in self.spans if span.stage == stage)
 
     def trace(self) -> dict[str, Any]:
         """Chrome's trace format, which chrome://tracing and Perfetto show: a process a worker, microseconds."""
         events: list[dict[str, Any]] = []
-        for stage in sorted({span.stage for span in self.computed}):
-            named = {"ph": "M", "pid": stage + 1, "ts": 0, "dur": 0}
-            events.append({**named, "name": "process_name", "tid": 0, "args": {"name": f"worker {stage + 1}"}})
-            for track, name in enumerate(("computes", "sends")):
+        for stage in sorted({span.stage for span in self.spans}):
+            named = {"ph": "M", "pid": stage + 1}
+            events.append({**named, "name": "process_name", "args": {"name": f"worker {stage + 1}"}})
+            for track, name in enumerate(TRACKS):
                 events.append({**named, "name": "thread_name", "tid": track, "args": {"name": name}})
-        for track, spans in enumerate((self.computed, self.sent)):
-            for span in sorted(spans, key=lambda span: (span.stage, span.start)):
-                start, end = round(1e6 * span.start, 3), round(1e6 * span.end, 3)
-                found = {"name": span.name, "ph": "X", "ts": start, "dur": round(end - start, 3)}
-                events.append({**found, "pid": span.stage + 1, "tid": track, "args": {"bytes": span.size}})
+        for span in self.spans:
+            start, end = round(1e6 * span.start, 3), round(1e6 * span.end, 3)
+            found = {"name": span.name, "ph": "X", "ts": start, "dur": round(end - start, 3)}
+            where = {"pid": span.stage + 1, "tid": TRACKS.index(span.track)}
+            events.append({**found, **where, "args": {"bytes": span.size}})
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-Node = tuple[Any, ...]
-
-
 def play(schedules: Sequence[Schedule], costs: Costs, iterations: int = ITERATIONS) -> Timeline:
-    """Play so many iterations of all stages, of which the last is told; raises DeadlockError for a deadlock."""
-    graph = _Graph(schedules, costs)
-    for iteration in range(iterations):
-        graph.add_iteration(iteration)
-    return graph.timeline(iterations)
+    """Play so many iterations of all stages, of which the last is told; a deadlock raises graphlib's CycleError."""
+    graph = _Graph(len(schedules), costs)
+    for _ in range(iterations):
+        for stage, schedule in enumerate(schedules):
+            for step in schedule:
+                graph.add_step(stage, step)
+        graph.end_iteration()
+    starts: dict[Node, float] = {}
+    ends: dict[Node, float] = {}
+    for node in TopologicalSorter(graph.before).static_order():
+        before = (ends[other] for other in graph.before[node] if other[0] != "is out")
+        starts[node] = max(before, default=0.0)
+        ends[node] = starts[node] + graph.seconds[node]
+        if node[0] == "end":  # the reports go round a ring twice, behind what the system has taken of the messages
+            for _ in range(2 * (len(schedules) - 1)):
+                in_line = max(0.0, ends["is out", node[1]] - ends[node])
+                ends[node] += min(in_line, costs.link.queue_bytes / costs.link.bytes_per_second) + costs.link.latency
+    begin, last = (ends["end", iterations - 2] if iterations > 1 else 0.0), iterations - 1
+    spans = []
+    for node, (stage, track, name, size) in graph.told.items():
+        if ends[node] > begin:  # what was still leaving when the iteration began is of the one before
+            start = max(0.0, starts[node] - begin)
+            spans.append(Span(stage, track, name, start, ends[node] - begin, size if node[1] == last else 0.0))
+    return Timeline(ends["end", last] - begin, sorted(spans, key=lambda span: (span.stage, span.start)))
+
+
+Node = tuple[Any, ...]
+"""What happens, in which iteration, of which step or message, and which chunk."""
 
 
 class _Graph:
-    """Nodes with their seconds, and what comes before each of them."""
+    """What happens, with its seconds and what comes before it."""
 
-    def __init__(self, schedules: Sequence[Schedule], costs: Costs) -> None:
-        self._schedules, self._costs = schedules, costs
-        self._before: dict[Node, list[Node]] = {}
-        self._seconds: dict[Node, float] = {}
-        self._spans: dict[Node, tuple[str, int, str, float]] = {}  # "computes" or "sends", stage, name, bytes
-        self._last: list[list[Node]] = [[] for _ in schedules]  # what a stage did last
-        self._out: list[list[Node]] = [[] for _ in schedules]  # what was last on its way out
-        self._steps = {step: costs.step(step) for schedule in schedules for step in schedule}
-        for schedule in schedules:
-            for step in schedule:
-                if step.sends and step.sends.kind == "m":  # the first iteration's m is there from the start
-                    for chunk in range(len(costs.chunk_bytes(step.sends))):
-                        self._node(("arrives", step.sends, 0, chunk), [], 0.0)
+    def __init__(self, stages: int, costs: Costs) -> None:
+        self.before: dict[Node, list[Node]] = {}
+        self.seconds: dict[Node, float] = {}
+        self.told: dict[Node, tuple[int, str, str, float]] = {}  # stage, track, name and bytes
+        self._costs, self._iteration = costs, 0
+        self._last: list[list[Node]] = [[] for _ in range(stages)]  # what a stage did last
+        self._out: list[list[Node]] = [[] for _ in range(stages)]  # what was last on its way out
 
-    def _node(self, node: Node, before: Sequence[Node], seconds: float) -> Node:
-        self._before[node], self._seconds[node] = list(before), seconds
+    def _add(self, node: Node, before: Sequence[Node], seconds: float) -> Node:
+        self.before[node], self.seconds[node] = list(before), seconds
         return node
 
-    def add_iteration(self, iteration: int) -> None:
-        """All steps of all stages, and the reports at the end."""
-        for stage, schedule in enumerate(self._schedules):
-            for step in schedule:
-                self._add_step(stage, step, iteration)
-        lasts = [node for last in self._last for node in last]
-        self._before[("outs", iteration)] = [node for out in self._out for node in out]
-        end = self._node(("end", iteration), [*lasts, ("outs", iteration)], 0.0)
-        self._last = [[end] for _ in self._schedules]
+    def end_iteration(self) -> None:
+        """No stage goes on before all are done."""
+        out = self._add(("is out", self._iteration), [node for out in self._out for node in out], 0.0)
+        end = self._add(("end", self._iteration), [*(node for last in self._last for node in last), out], 0.0)
+        self._last = [[end] for _ in self._last]
+        self._iteration += 1
 
-    def _work(self, stage: int, node: Node, seconds: float, waits_for: Sequence[Node] = ()) -> None:
-        """The stage computes, after all it did so far."""
-        self._last[stage] = [self._node(node, [*self._last[stage], *waits_for], seconds)]
-        if seconds:
-            self._spans[node] = ("computes", stage, f"{node[1].action}{node[1].layer + 1}", 0.0)
-
-    def _add_step(self, stage: int, step: Step, iteration: int) -> None:
-        time = self._steps[step]
+    def add_step(self, stage: int, step: Step) -> None:
+        """A step of a stage, after all that were added before it."""
+        time = self._costs.step(step)
         if step.action == "W":
-            self._sum_over_shards(stage, step, iteration)
-        if step.needs is None and step.sends is None:
-            inside = time.before + math.fsum(time.reads) + math.fsum(time.chunks)
-            time = StepTime(inside, after=time.after)
-        self._work(stage, ("before", step, iteration), time.before)
-        for chunk, seconds in enumerate(time.reads):
-            self._work(stage, ("read", step, iteration, chunk), *self._received(step, iteration, chunk, seconds))
-        for chunk, seconds in enumerate(time.chunks):
-            took = (seconds, []) if time.reads else self._received(step, iteration, chunk, seconds)
-            self._work(stage, ("chunk", step, iteration, chunk), *took)
-            if step.sends:
-                self._send(stage, step, iteration, chunk)
+            self._sum_over_shards(stage, step, time)
+        self._work(stage, "before", step, 0, time.before)
+        walks = [walk for walk in (time.reads, time.chunks) if walk]
+        if walks and step.needs is None and step.sends is None:
+            walks = [(math.fsum(map(math.fsum, walks)),)]
+        for number, walk in enumerate(walks, start=1):
+            for chunk, seconds in enumerate(walk):
+                self._work(stage, f"walk {number}", step, chunk, seconds, step.needs if number == 1 else None)
+                if step.sends and number == len(walks):
+                    self._send(stage, step, step.sends, chunk)
         if step.needs:
-            self._node(("has read", step.needs, iteration), self._last[stage], 0.0)
-        self._work(stage, ("after", step, iteration), time.after)
+            self._add(("has read", self._iteration, step.needs), self._last[stage], 0.0)
         if step.action != "W":
-            self._sum_over_shards(stage, step, iteration)
+            self._sum_over_shards(stage, step, time)
 
-    def _received(self, step: Step, iteration: int, chunk: int, seconds: float) -> tuple[float, list[Node]]:
-        """The seconds of a chunk with those of taking in its message, and what it waits for."""
-        if step.needs is None:
-            return seconds, []
-        size = self._costs.chunk_bytes(step.needs)[chunk]
-        return seconds + self._costs.link.cpu(size), [("arrives", step.needs, iteration, chunk)]
+    def _work(
+        self, stage: int, what: str, step: Step, chunk: int, seconds: float, needs: Message | None = None
+    ) -> None:
+        """The stage computes, after all it did so far, and takes in the chunk of a message."""
+        before = list(self._last[stage])
+        if needs is not None:
+            seconds += self._costs.link.cpu(self._costs.chunk_bytes(needs)[chunk])
+            if needs.kind == "p" or self._iteration:  # the first iteration's m is there from the start
+                before.append(("arrives", self._iteration, needs, chunk))
+        node = self._add((what, self._iteration, step, chunk), before, seconds)
+        self._last[stage] = [node]
+        if seconds:
+            self.told[node] = (stage, TRACKS[0], f"{step.action}{step.layer + 1}", 0.0)
 
-    def _send(self, stage: int, step: Step, iteration: int, chunk: int) -> None:
-        link, message = self._costs.link, step.sends
-        assert message is not None
-        size = self._costs.chunk_bytes(message)[chunk]
+    def _send(self, stage: int, step: Step, message: Message, chunk: int) -> None:
+        link, size = self._costs.link, self._costs.chunk_bytes(message)[chunk]
         is_m = message.kind == "m"  # for the next iteration, while p is for this one
-        before = [*self._last[stage], *self._out[stage], *([("has read", message, iteration)] if is_m else [])]
-        leaves = self._node(("leaves", message, iteration, chunk), before, size / link.bytes_per_second)
-        self._spans[leaves] = ("sends", stage, f"{message.kind}{message.layer + 1}", size)
-        self._out[stage] = [leaves]
-        self._node(("arrives", message, iteration + is_m, chunk), [leaves], link.latency)
-        self._work(stage, ("hands over", step, iteration, chunk), link.cpu(size))
+        ready = [("has read", self._iteration, message)] if is_m else []
+        name = f"{message.kind}{message.layer + 1}"
+        leaves = self._leave(stage, name, message, chunk, size, size / link.bytes_per_second, ready)
+        self._add(("arrives", self._iteration + is_m, message, chunk), [leaves], link.latency)
+        self._work(stage, "hands over", step, chunk, link.cpu(size))
 
-    def _sum_over_shards(self, stage: int, step: Step, iteration: int) -> None:
+    def _leave(
+        self, stage: int, name: str, what: object, chunk: int, size: float, seconds: float, ready: Sequence[Node] = ()
+    ) -> Node:
+        """Something is made, and leaves a stage after all that is leaving."""
+        before = [*self._last[stage], *self._out[stage], *ready]
+        node = self._add(("leaves", self._iteration, what, chunk), before, seconds)
+        self.told[node], self._out[stage] = (stage, TRACKS[1], name, size), [node]
+        return node
+
+    def _sum_over_shards(self, stage: int, step: Step, time: StepTime) -> None:
         """A ring: each shard passes on what it got, until everyone has all."""
-        others, link, time = self._costs.shards - 1, self._costs.link, self._steps[step]
-        if not others or not time.sums:
-            return
-        size = others * time.sum_bytes
-        seconds = size / link.bytes_per_second + time.sums * others * link.latency + 2 * size * link.byte_cpu
-        before = [*self._last[stage], *self._out[stage]]
-        node = self._node(("sums", step, iteration), before, seconds)
-        self._spans[node] = ("sends", stage, f"sums of {step.action}{step.layer + 1}", size)
-        self._last[stage], self._out[stage] = [node], [node]
-
-    def timeline(self, iterations: int) -> Timeline:
-        """When everything begins and ends."""
-        starts: dict[Node, float] = {}
-        ends: dict[Node, float] = {}
-        try:
-            for node in TopologicalSorter(self._before).static_order():
-                before = [ends[other] for other in self._before[node] if other[0] != "outs"]
-                starts[node] = max(before, default=0.0)
-                ends[node] = starts[node] + self._seconds.get(node, 0.0)
-                if node[0] == "end":
-                    ends[node] += self._sharing(starts[node], ends["outs", node[1]])
-        except CycleError as error:
-            waiting = [str(node[1]) for node in error.args[1] if isinstance(node[1], Step)]
-            raise DeadlockError(f"no stage can go on: {'; '.join(dict.fromkeys(waiting))}") from None
-        begins = ends["end", iterations - 2] if iterations > 1 else 0.0
-        told: dict[str, list[Span]] = {"computes": [], "sends": []}
-        for node, (track, stage, name, size) in self._spans.items():
-            if ends[node] > begins:  # what was still leaving when the iteration began is of the one before
-                start = starts[node] - begins
-                told[track].append(Span(stage, name, max(0.0, start), ends[node] - begins, size if start >= 0 else 0.0))
-        return Timeline(ends["end", iterations - 1] - begins, told["computes"], told["sends"])
-
-    def _sharing(self, at: float, out_free: float) -> float:
-        """Seconds that the reports take to go round a ring twice, behind what the system has taken of the messages."""
-        link, now = self._costs.link, at
-        for _ in range(2 * (len(self._schedules) - 1)):
-            now += min(max(0.0, out_free - now), link.queue_bytes / link.bytes_per_second) + link.latency
-        return now - at
+        others, link = self._costs.shards - 1, self._costs.link
+        if others and time.sums:
+            size = others * time.sum_bytes
+            seconds = size / link.bytes_per_second + time.sums * others * link.latency + 2 * size * link.byte_cpu
+            name = f"sums of {step.action}{step.layer + 1}"
+            self._last[stage] = [self._leave(stage, name, step, 0, size, seconds)]
