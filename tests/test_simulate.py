@@ -25,7 +25,7 @@ def config(**options: object) -> Config:
 LAYERS = stated_layers(config(), SHAPE, 80.0)
 
 
-def simulated(link: Link = FAST, **options: object) -> Simulation:
+def simulated(link: Link = FAST, /, **options: object) -> Simulation:
     return simulate(config(**options), SHAPE, LAYERS, link)
 
 
@@ -101,7 +101,7 @@ def test_one_number_of_workers_after_the_other() -> None:
 )
 def test_what_cannot_be_simulated_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        simulated(**options)
+        simulate(config(**options), SHAPE, LAYERS)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ class Timing:
         flops, rate = self._flops_and_rate(step.action, step.layer)
         made = self._message(step.layer) if step.sends and step.sends.kind == "m" else 0.0
         made -= self._message(step.layer - 1) if step.needs and step.needs.kind == "m" else 0.0
-        chunks, reads = tuple(max(0.0, flops.sample / rate + made) * rows for rows in self.chunk_rows), ()
+        chunks = tuple(max(0.0, flops.sample / rate + made) * rows for rows in self.chunk_rows)
+        reads: tuple[float, ...] = ()
         has_one_step = config.solver == "backtracking" or (config.solver, config.step_size) == ("linearized", "one")
         sums, numbers = 1, 0
         if step.action == "p":
