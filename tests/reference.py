@@ -118,7 +118,7 @@ class Reference:
                 z = activation.z_step(a, self.q[layer], z_old, z_prox, torch.empty_like(a))
                 self.z[layer] = z if c.z_relax == 1 else activation.beyond(z_old, z, c.z_relax, torch.empty_like(a))
             else:
-                self.z[layer] = loss.prox(a, *self.targets(), z_old, self.nu(layer)).z
+                self.z[layer] = loss.prox(a, *self.targets(), z_old, self.nu(layer))[0]
         for layer in layers[:-1]:
             p_next, u = self.p[layer + 1], self.u[layer]
             self.q[layer] = (rho * p_next + u + nu * self.f(layer, self.z[layer])) / (rho + nu)

@@ -57,8 +57,8 @@ def test_a_run_in_batches_learns() -> None:
 def test_windows_cover_all_chunks_and_no_more_than_there_are() -> None:
     tiling = Tiling(60_000, 256, width=500)
     found = windows(tiling, 3)
-    assert [found[0].first, found[-1].end] == [0, tiling.num_chunks]
-    assert all(left.end == right.first for left, right in itertools.pairwise(found))
+    assert [found[0][0], found[-1][1]] == [0, tiling.num_chunks]
+    assert all(left[1] == right[0] for left, right in itertools.pairwise(found))
     with pytest.raises(UserError, match="batches must be at most 16"):
         windows(tiling, 17)
 

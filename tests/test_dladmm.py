@@ -114,7 +114,7 @@ class Reference:
     def step_z(self, layer: int) -> None:
         a, z = self.a(layer), self.z[layer]
         if layer == self.last:
-            self.z[layer] = self.loss.prox(a - self.u / self.rho, self.y, self.weight, z, self.rho).z
+            self.z[layer] = self.loss.prox(a - self.u / self.rho, self.y, self.weight, z, self.rho)[0]
         else:
             self.z[layer] = self.f[layer].z_step(a, self.q[layer], z, 0.0, torch.empty_like(z))
         self.check(f"z {layer}")

@@ -174,7 +174,7 @@ def test_the_example_loss_finds_the_minimum(monkeypatch: pytest.MonkeyPatch) -> 
     def objective(z: Tensor) -> Tensor:
         return loss.value(z, y, weight) + 0.05 * ((z - a) ** 2).sum(1)
 
-    found = objective(loss.prox(a, y, weight, torch.zeros_like(a), 0.1).z)
+    found = objective(loss.prox(a, y, weight, torch.zeros_like(a), 0.1)[0])
     assert float((found - minimise_rows(objective, a)).max()) < 1e-9
     z = a.clone().requires_grad_()
     (slope,) = torch.autograd.grad(loss.value(z, y, weight).sum(), z)

@@ -21,12 +21,11 @@ from pdadmm.errors import DivergenceError, UserError
 from pdadmm.history import KEYS, Row
 from pdadmm.math.activations import Activation, PiecewiseLinear, activation_names, get_activation
 from pdadmm.math.losses import get_loss
-from pdadmm.method import Method
 from pdadmm.network import BACKWARD_ROWS, Network
 from pdadmm.notation import parse_names
 from pdadmm.observer import silent
 from pdadmm.plan import Shape, check_room, plan_memory
-from pdadmm.prepare import prepare
+from pdadmm.prepare import Method, prepare
 from pdadmm.rivals import gradient
 from pdadmm.rivals.gradient import torch_activation
 from pdadmm.run import Place, carry_out, read_config

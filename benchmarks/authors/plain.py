@@ -121,7 +121,7 @@ class Plain:
         y, weight = self.problem.train.y, self.problem.sample_weight
         assert y is not None
         assert weight is not None
-        return get_loss(self.config).prox(a, y, weight, self.z[-1], nu).z
+        return get_loss(self.config).prox(a, y, weight, self.z[-1], nu)[0]
 
 
 def _total(values: Tensor) -> Tensor:

@@ -121,9 +121,9 @@ class OutputClosing:
     ) -> None:
         """z by the prox of R, kept at z_old for samples where that is lower."""
         y, weight, z = self.y[rows], self.sample_weight[rows], s.z[rows]
-        result = self.loss.prox(a, y, weight, z, self.weights.nu)
-        no_worse = self._objective(result.z, a, y, weight) <= self._objective(z, a, y, weight)
-        z_new = torch.where(no_worse[:, None], result.z, z)
+        found, _ = self.loss.prox(a, y, weight, z, self.weights.nu)
+        no_worse = self._objective(found, a, y, weight) <= self._objective(z, a, y, weight)
+        z_new = torch.where(no_worse[:, None], found, z)
         row_norms(z.sub_(z_new), measured[DZ])
         z.copy_(z_new)
         self._terms(z, a, y, weight, measured)
@@ -187,9 +187,9 @@ class Block:
 
     def W_phase(self, ridge: float) -> None:
         """Update W and b; `ridge` is lambda."""
-        step = self._solver.W_phase(self.state, ridge, self._ws)
-        self._certain.drop += step.drop
-        self._certain.paper_drop += step.paper_drop
+        drop, paper_drop = self._solver.W_phase(self.state, ridge, self._ws)
+        self._certain.drop += drop
+        self._certain.paper_drop += paper_drop
 
     def z_phase(self, p_next: TileSource | None, ridge: float, after_chunk: AfterChunk | None = None) -> LayerReport:
         """Update z and q from the right neighbour's new p; returns what was measured."""

@@ -52,7 +52,7 @@ class Network:
         for start in range(0, len(x), FORWARD_ROWS):
             rows = slice(start, min(start + FORWARD_ROWS, len(x)))
             h = x[rows]
-            for W, b, f in zip(self.weights[:-1], self.biases[:-1], self.activations.each, strict=True):
+            for W, b, f in zip(self.weights[:-1], self.biases[:-1], self.activations, strict=True):
                 a = linear(h, W, b, h.new_empty(len(h), len(b)))
                 h = f.forward(a, a)
             yield rows, h

@@ -20,7 +20,7 @@ from torch import Tensor
 from pdadmm import growth
 from pdadmm.checkpoint.manifest import Manifest
 from pdadmm.checkpoint.restore import SavedRun, Source, find_newest
-from pdadmm.config import LEARNING_RATES, Config, to_toml
+from pdadmm.config import Config, to_toml
 from pdadmm.data import Dataset, Part, Preprocessor, balanced_weights, check_dataset
 from pdadmm.engine.output import with_fitted_output
 from pdadmm.engine.problem import Problem, Samples
@@ -30,23 +30,19 @@ from pdadmm.machine import check_device, default_threads
 from pdadmm.math.activations import Activations, get_activations
 from pdadmm.math.losses import get_loss, is_regression
 from pdadmm.math.tiles import Tiling
-from pdadmm.method import Ground, Method, saved_network
+from pdadmm.method import Ground, saved_network
 from pdadmm.model import load_model
 from pdadmm.network import Network, deepen
 from pdadmm.observer import Observer
 from pdadmm.plan import Shape, check_room, place, plan_memory
 from pdadmm.rivals.dladmm import DlAdmm
 from pdadmm.rivals.gradient import GradientDescent
+from pdadmm.rivals.rival import Rival
 from pdadmm.session import Session, final_ridge
 from pdadmm.storage import Storage
 from pdadmm.version import __version__
 
-METHODS: dict[str, type[Method]] = {
-    "pdadmm": Session,
-    **dict.fromkeys(LEARNING_RATES, GradientDescent),
-    "dladmm": DlAdmm,
-}
-"""What trains by each method's name."""
+Method = Session | Rival
 
 
 def holds_data(world: World) -> bool:
@@ -102,99 +98,77 @@ def prepare(
     torch.set_num_threads(config.threads or default_threads())
     problem = _problem(config, data, preprocessor, shape, world, storage)
     ground = Ground(config, problem, shape.tests, activations, placement, world, observer)
-    past = _Past(ground, shape, fingerprint)
-    saved = past.find_saved(resume) if resume else None
-    if saved is not None:
-        session, handed_over_from = past.go_on(saved)
-        return Prepared(session, preprocessor, shape.samples, fingerprint, saved, handed_over_from)
     if resume:
+
+        def changes(saved: Manifest, allowed: bool = resume.allow_changes) -> list[str]:
+            return _changes(config, saved, shape, fingerprint, allowed)
+
+        own, warn = placement.stages[world.stage], observer.on_warning
+        saved = find_newest(world, resume, own, _rows(shape.samples, config, world), problem.device, changes, warn)
+        if saved is not None:
+            session, handed_over_from = _go_on(ground, saved, changes(saved.manifest, True))
+            return Prepared(session, preprocessor, shape.samples, fingerprint, saved, handed_over_from)
         observer.on_note("there is no checkpoint yet; the run begins anew")
     start = None
     if source and source.network:
         start = deepen(source.network.to(problem.dtype, problem.device), config.hidden, activations)
-    session = METHODS[config.method].begin(ground, start, 0)
+    session = _kind(config).begin(ground, start, 0)
     return Prepared(session, preprocessor, shape.samples, fingerprint, None, None)
 
 
-@dataclass(frozen=True)
-class _Past:
-    """What a run may go on from, and whether it is the same run."""
+def _kind(config: Config) -> type[Session] | type[GradientDescent] | type[DlAdmm]:
+    """What trains by the configured method."""
+    if config.method == "pdadmm":
+        return Session
+    return DlAdmm if config.method == "dladmm" else GradientDescent
 
-    ground: Ground
-    shape: Shape
-    fingerprint: str
 
-    @property
-    def config(self) -> Config:
-        """The options to go on with."""
-        return self.ground.config
+def _changes(config: Config, saved: Manifest, shape: Shape, fingerprint: str, allow_changes: bool) -> list[str]:
+    """Refuse to go on with what would not be the same run; returns the changes that were allowed."""
+    try:
+        before = Config.from_mapping(saved.config)
+    except UserError as error:
+        raise UserError(f"the checkpoint was written with options this version does not have: {error}") from None
+    changes = config.check_resumes(before, allow_changes)
+    samples, shards = shape.samples, config.shards
+    if saved.num_samples != samples:
+        raise UserError(f"the run was begun with {saved.num_samples} training samples; the data now has {samples}")
+    _check_progress(saved, len(config.hidden))
+    others = []
+    tilings = [Tiling(samples, 1, 0, count, max(config.hidden)) for count in (before.shards, shards)]
+    if before.shards != shards and not all(tiling.keeps_bits for tiling in tilings):
+        others.append(f"shards was {before.shards} and is now {shards}, which changes the order of sums")
+    if saved.data != fingerprint:
+        others.append(f"the data was {saved.data[:16]}… and is now {fingerprint[:16]}…, by SHA-256")
+    if others and not allow_changes:
+        raise UserError(f"{others[0]}; give --allow-changes if that is meant")
+    return changes + others
 
-    def find_saved(self, resume: Source) -> SavedRun | None:
-        """The checkpoint to go on from, if there is one."""
-        world, allow = self.ground.world, resume.allow_changes
-        rows = Tiling(self.shape.samples, 1, world.shard, world.num_shards, max(self.config.hidden)).rows
-        return find_newest(
-            world,
-            resume,
-            self.ground.placement.stages[world.stage],
-            rows,
-            torch.device(self.config.device),
-            lambda manifest: self._check_same_run(manifest, allow),
-            self.ground.observer.on_warning,
-        )
 
-    def _check_same_run(self, saved: Manifest, allow_changes: bool) -> list[str]:
-        """Refuse what would not be the same run; returns the changes that were allowed."""
-        try:
-            before = Config.from_mapping(saved.config)
-        except UserError as error:
-            raise UserError(f"the checkpoint was written with options this version does not have: {error}") from None
-        changes = self.config.check_resumes(before, allow_changes)
-        samples, shards = self.shape.samples, self.config.shards
-        if saved.num_samples != samples:
-            raise UserError(f"the run was begun with {saved.num_samples} training samples; the data now has {samples}")
-        _check_progress(saved, len(self.config.hidden))
-        others = []
-        tilings = [Tiling(samples, 1, 0, count, max(self.config.hidden)) for count in (before.shards, shards)]
-        if before.shards != shards and not all(tiling.keeps_bits for tiling in tilings):
-            others.append(f"shards was {before.shards} and is now {shards}, which changes the order of sums")
-        if saved.data != self.fingerprint:
-            others.append(f"the data was {saved.data[:16]}… and is now {self.fingerprint[:16]}…, by SHA-256")
-        if others and not allow_changes:
-            raise UserError(f"{others[0]}; give --allow-changes if that is meant")
-        return changes + others
-
-    def go_on(self, saved: SavedRun) -> tuple[Method, str | None]:
-        """A session that goes on from a checkpoint, and the method that wrote it if that is another."""
-        epoch, epochs, method = saved.manifest.epoch, self.config.epochs, self.config.method
-        if epoch > epochs:
-            raise UserError(f"the run already has {epoch} epochs; raise --epochs, which is {epochs}")
-        changes, note = self._check_same_run(saved.manifest, allow_changes=True), self.ground.observer.on_note
-        before = saved.manifest.config.get("method", "pdadmm")
-        if before == method:
-            for change in changes:
-                note(f"{change}; a new certificate begins" if method == "pdadmm" else change)
-            return METHODS[method].go_on(self.ground, saved, bool(changes)), None
-        if epoch == epochs:
-            raise UserError(f"the run already has {epoch} epochs, so none is left for {method}; raise --epochs")
+def _go_on(ground: Ground, saved: SavedRun, changes: list[str]) -> tuple[Method, str | None]:
+    """A session that goes on from a checkpoint, and the method that wrote it if that is another."""
+    config, note, epoch = ground.config, ground.observer.on_note, saved.manifest.epoch
+    if epoch > config.epochs:
+        raise UserError(f"the run already has {epoch} epochs; raise --epochs, which is {config.epochs}")
+    method, before = config.method, Config.from_mapping(saved.manifest.config)
+    if before.method == method:
         for change in changes:
-            if not change.startswith("method was"):
-                note(change)
-        before_it = saved_network(self.ground, saved)  # it may still have been growing
-        start = deepen(self._as_evaluated(before_it, saved), self.config.hidden, self.ground.activations)
-        session = METHODS[method].begin(self.ground, start, epoch)
-        kept = f"{method} takes over from {before} after epoch {epoch}; weights and history are kept"
-        note(f"{kept}; {session.begins_anew}")
-        return session, before
-
-    def _as_evaluated(self, network: Network, saved: SavedRun) -> Network:
-        """The network that its last row speaks of: the checkpoint has the output layer of the iteration."""
-        before, problem = Config.from_mapping(saved.manifest.config), self.ground.problem
-        if before.fit_output != "on":
-            return network
+            note(f"{change}; a new certificate begins" if method == "pdadmm" else change)
+        return _kind(config).go_on(ground, saved, bool(changes)), None
+    if epoch == config.epochs:
+        raise UserError(f"the run already has {epoch} epochs, so none is left for {method}; raise --epochs")
+    for change in changes:
+        if not change.startswith("method was"):
+            note(change)
+    network, problem = saved_network(ground, saved), ground.problem  # it may still have been growing
+    if before.fit_output == "on":  # as in the last row: the checkpoint has the output layer of the iteration
         assert before.ridge is not None
         ridge = final_ridge(before.ridge, before.ridge_final, problem.num_samples, problem.num_features)
-        return with_fitted_output(network, get_loss(before), problem, ridge)
+        network = with_fitted_output(network, get_loss(before), problem, ridge)
+    session = _kind(config).begin(ground, deepen(network, config.hidden, ground.activations), epoch)
+    kept = f"{method} takes over from {before.method} after epoch {epoch}; weights and history are kept"
+    note(f"{kept}; {session.begins_anew}")
+    return session, before.method
 
 
 def _check_progress(saved: Manifest, output: int) -> None:
@@ -213,8 +187,7 @@ def check_run(config: Config, data: Dataset, storage: Storage) -> None:
     """What `prepare` would refuse, before any process starts."""
     check_device(config.device)
     data = check_dataset(data, is_regression(config))
-    outputs = _fit(config, data).num_outputs
-    shape = Shape(len(data.train.X), len(data.test.X) if data.test else 0, data.train.X.shape[1], outputs)
+    shape = _shape(data, _fit(config, data))
     place(config, shape)
     _check_shards(config.shards, shape)
     check_room(config, plan_memory(config, shape, data), storage, shape)
@@ -226,13 +199,17 @@ def _fit(config: Config, data: Dataset) -> Preprocessor:
     return Preprocessor.fit(data.train, config.scaling, is_regression(config), data.feature_names)
 
 
+def _shape(data: Dataset, preprocessor: Preprocessor) -> Shape:
+    tests = len(data.test.X) if data.test else 0
+    return Shape(len(data.train.X), tests, data.train.X.shape[1], preprocessor.num_outputs)
+
+
 def _agree(config: Config, data: Dataset | None, preprocessor: Preprocessor | None, world: World) -> tuple[Shape, str]:
     """Shape and fingerprint of the data, known on every process, once all have found that they run the same."""
     mine, mark = None, ""
     if data is not None:
         assert preprocessor is not None
-        tests = len(data.test.X) if data.test else 0
-        mine = Shape(len(data.train.X), tests, data.train.X.shape[1], preprocessor.num_outputs)
+        mine = _shape(data, preprocessor)
         mark = _fingerprint(data, preprocessor)
     first = world.gather(json.dumps([dataclasses.asdict(mine), mark] if mine else None))[0]
     values, shared_mark = json.loads(first)
@@ -277,7 +254,7 @@ def _problem(
 ) -> Problem:
     """This process's part of the data, on the run's device."""
     dtype = getattr(torch, config.dtype)
-    rows = Tiling(shape.samples, 1, world.shard, world.num_shards, max(config.hidden)).rows
+    rows = _rows(shape.samples, config, world)
     train, test, weight = Samples(None, None), Samples(None, None), None
     if data is not None:
         assert preprocessor is not None
@@ -285,11 +262,16 @@ def _problem(
         if train.y is not None:
             weight = _sample_weights(config, preprocessor, data.train)[rows].to(config.device, dtype)
         if data.test is not None:
-            rows = Tiling(shape.tests, 1, world.shard, world.num_shards, max(config.hidden)).rows
-            test = _samples(config, preprocessor, data.test, rows, world, storage)
+            test_rows = _rows(shape.tests, config, world)
+            test = _samples(config, preprocessor, data.test, test_rows, world, storage)
     device = torch.device(config.device)
     has_test = test if shape.tests else None
     return Problem(shape.samples, shape.features, shape.outputs, dtype, device, train, weight, has_test, storage)
+
+
+def _rows(samples: int, config: Config, world: World) -> slice:
+    """Those of the shard among so many samples."""
+    return Tiling(samples, 1, world.shard, world.num_shards, max(config.hidden)).rows
 
 
 def _samples(
@@ -333,7 +315,7 @@ def _source(config: Config, given: Start | None, activations: Activations, obser
         )
     plan = growth.embed(model.network.kinds, list(zip(config.hidden, activations.names, strict=True)))
     observer.on_note(f"features are scaled as by the model to start from, {config.init_from}; --scaling is not used")
-    inserted = [f for f, source in zip(activations.each, plan, strict=True) if source is None and not f.idempotent]
+    inserted = [f for f, source in zip(activations, plan, strict=True) if source is None and not f.idempotent]
     if inserted:
         observer.on_note(f"inserting layers changes the function: f(f(z)) differs from f(z) for {inserted[0].name}")
     return Start(model.preprocessor, model.network)

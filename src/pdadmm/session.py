@@ -250,7 +250,7 @@ def _stages(ground: Ground) -> list[growth.Stage]:
     assert config.grow is not None
     schedule = growth.parse_schedule(config.grow, len(config.hidden), config.epochs)
     kinds = list(zip(config.hidden, activations.names, strict=True))
-    reason = growth.why_not(kinds, {f.name for f in activations.each if f.idempotent})
+    reason = growth.why_not(kinds, {f.name for f in activations if f.idempotent})
     if config.grow != "off" and reason is not None:
         ground.observer.on_note(f"the network starts whole instead of growing: {reason}")
         schedule = [(0, len(config.hidden))]

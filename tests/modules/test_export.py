@@ -23,7 +23,7 @@ from pdadmm.data import Preprocessor
 from pdadmm.errors import DamageError, UserError
 from pdadmm.export.check import FORMATS, check, random_features
 from pdadmm.export.onnx_file import run_all_onnx
-from pdadmm.math.activations import activation_names, get_activations
+from pdadmm.math.activations import Activations, activation_names, get_activations
 from pdadmm.model import Model
 from pdadmm.modules import as_module
 from pdadmm.network import Network
@@ -135,7 +135,7 @@ def test_the_check_finds_a_file_of_another_model(format: str) -> None:
 def test_an_activation_that_others_do_not_have_is_named() -> None:
     model = make("int")
     other = type("Swish", (type(model.network.activations[0]),), {"name": "swish"})()
-    model.network.activations = dataclasses.replace(model.network.activations, each=(other,) * 6)
+    model.network.activations = Activations((other,) * 6)
     with pytest.raises(UserError, match="got swish"):
         as_module(model)
     pytest.importorskip("onnx")

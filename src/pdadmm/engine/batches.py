@@ -28,7 +28,7 @@ def windows(tiling: Tiling, batches: int) -> list[Window]:
             f"batches must be at most {tiling.num_chunks} for {tiling.num_samples} samples and layers of "
             f"{tiling.width}: a batch needs more samples than a layer has columns; got {batches}"
         )
-    return [Window(part.start, part.stop) for part in split(tiling.num_chunks, batches)]
+    return [(part.start, part.stop) for part in split(tiling.num_chunks, batches)]
 
 
 class Batches:

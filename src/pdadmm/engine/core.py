@@ -32,6 +32,7 @@ from pdadmm.engine.problem import Problem, method_weights
 from pdadmm.engine.schedule import Schedule, Step, make_schedules
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError
+from pdadmm.math.activations import Activations
 from pdadmm.math.lagrangian import LayerReport
 from pdadmm.math.state import TileSource
 from pdadmm.math.tiles import Tiling
@@ -231,7 +232,7 @@ class Engine:
                 W, b = layers.blocks[layer].state.W, layers.blocks[layer].state.b
             weights.append(self._world.broadcast(W, owner))
             biases.append(self._world.broadcast(b, owner))
-        return Network(weights, biases, layers.activations.among(layers.present[:-1]))
+        return Network(weights, biases, Activations(layers.activations[layer] for layer in layers.present[:-1]))
 
     def grow(self, layers: Sequence[int]) -> None:
         """Insert identity layers until the hidden layers are `layers`; `begin_stage` must follow."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from pdadmm.errors import UserError
-from pdadmm.math.lookup import LookupMinimiser
+from pdadmm.math.lookup import Curve, LookupMinimiser
 from pdadmm.notation import format_names, parse_names
 
 
@@ -74,19 +74,13 @@ def get_activation(name: str) -> Activation:
     return _REGISTRY[name]()
 
 
-@dataclass(frozen=True)
-class Activations:
+class Activations(tuple[Activation, ...]):
     """Those of the hidden layers, in their order."""
-
-    each: tuple[Activation, ...]
-
-    def __getitem__(self, layer: int) -> Activation:
-        return self.each[layer]
 
     @property
     def names(self) -> tuple[str, ...]:
         """By layer."""
-        return tuple(f.name for f in self.each)
+        return tuple(f.name for f in self)
 
     @property
     def name(self) -> str:
@@ -96,16 +90,12 @@ class Activations:
     @property
     def lipschitz(self) -> float:
         """S of all of them."""
-        return max(f.lipschitz for f in self.each)
-
-    def among(self, layers: Iterable[int]) -> Activations:
-        """Those of the layers that exist."""
-        return Activations(tuple(self.each[layer] for layer in layers))
+        return max(f.lipschitz for f in self)
 
 
 def get_activations(text: str, hidden: int) -> Activations:
     """The activations of so many hidden layers, as `Config.activation` has them."""
-    return Activations(tuple(get_activation(name) for name in parse_names(text, hidden)))
+    return Activations(map(get_activation, parse_names(text, hidden)))
 
 
 def activation_names() -> tuple[str, ...]:
@@ -265,7 +255,7 @@ class Identity(PiecewiseLinear):
         return out.copy_(z)
 
 
-class _Smooth(Activation):
+class _Smooth(Activation, Curve):
     """A bounded, increasing, smooth activation whose z-step is a refined look-up."""
 
     table_q: ClassVar[tuple[float, float]]  # the range of q that the table covers
@@ -278,14 +268,6 @@ class _Smooth(Activation):
         """f'(z) twice."""
         slope = self.bends(self.forward(z, torch.empty_like(z)))[0]
         return slope, slope
-
-    @abstractmethod
-    def curve(self, z: Tensor) -> Tensor:
-        """f(z) to the last digit of f's range, by operations that treat every entry alike wherever it lies."""
-
-    @abstractmethod
-    def bends(self, f: Tensor) -> tuple[Tensor, Tensor]:
-        """f' and f'' where f has this value."""
 
 
 @functools.lru_cache(maxsize=16)

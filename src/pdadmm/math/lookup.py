@@ -25,7 +25,7 @@ Accuracy, checked against brute force in tests/math/test_activations.py: F excee
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -43,12 +43,14 @@ LEAST_BEND = 1e-4  # what the search takes for F''/2 where it is less
 PIECE = 1 << 16  # entries a thread works on at a time: few enough for the cache, enough to hide the cost of a call
 
 
-class Curve(Protocol):
+class Curve(ABC):
     """What is to be known of f."""
 
+    @abstractmethod
     def curve(self, z: Tensor) -> Tensor:
-        """f(z), by operations that treat every entry alike wherever it lies."""
+        """f(z) to the last digit of f's range, by operations that treat every entry alike wherever it lies."""
 
+    @abstractmethod
     def bends(self, f: Tensor) -> tuple[Tensor, Tensor]:
         """f' and f'' where f has this value."""
 

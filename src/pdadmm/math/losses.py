@@ -10,38 +10,27 @@ shared tests check its gradient against autograd and its prox against brute forc
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from pdadmm.config import Config
 from pdadmm.errors import UserError
-from pdadmm.math.fista import fista
-
-
-@dataclass(frozen=True)
-class ProxResult:
-    """Where the prox ended, and in how many steps (0 for a closed form)."""
-
-    z: Tensor
-    steps: int
 
 
 class Loss(ABC):
-    """What the output layer needs of its loss."""
+    """What the output layer needs of its loss; options of its own are in `config`."""
 
     name: ClassVar[str]
     real_valued: ClassVar[bool] = True  # y holds numbers of the shape of z; else class indices
     curvature: ClassVar[float] = 1.0  # a bound of the second derivative of R of a sample of weight 1, in any direction
 
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """The loss with its options; this one has none."""
-        return cls()
+    def __init__(self, config: Config) -> None:
+        self._config = config
 
     @abstractmethod
     def value(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -52,21 +41,21 @@ class Loss(ABC):
         """dR/dz."""
 
     @abstractmethod
-    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> ProxResult:
-        """The minimiser of R(z; y) + nu/2 |z - a|²; an iterative prox starts from z_old."""
+    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> tuple[Tensor, int]:
+        """The minimiser of R(z; y) + nu/2 |z - a|², and in how many steps from z_old; 0 for a closed form."""
 
     def initial(self, a: Tensor, y: Tensor) -> Tensor:
         """A first z_L that already knows the targets: these themselves, where they are real values."""
         return y.clone()
 
 
-_REGISTRY: dict[str, Callable[[Config], Loss]] = {}
+_REGISTRY: dict[str, type[Loss]] = {}
 _L = TypeVar("_L", bound=Loss)
 
 
 def register(cls: type[_L]) -> type[_L]:
     """Make a loss known by its name."""
-    _REGISTRY[cls.name] = cls.from_config
+    _REGISTRY[cls.name] = cls
     return cls
 
 
@@ -99,16 +88,6 @@ class CrossEntropy(Loss):
     real_valued = False
     curvature = 0.5
 
-    def __init__(self, solver: str = "newton", tolerance: float = 1e-4, max_steps: int = 50) -> None:
-        self._solver = solver
-        self._tolerance = tolerance
-        self._max_steps = max_steps
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """With the output solver that the configuration asks for."""
-        return cls(config.output_solver, config.output_tolerance, config.output_steps)
-
     def value(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """w (logsumexp(z) - z_y)."""
         return (z.logsumexp(dim=1) - z.gather(1, y[:, None])[:, 0]).mul_(weight)
@@ -123,23 +102,21 @@ class CrossEntropy(Loss):
         """+1 for the sample's class and -1 elsewhere, as the authors start."""
         return torch.full_like(a, -1.0).scatter_(1, y[:, None], 1.0)
 
-    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> ProxResult:
-        """By the chosen solver."""
+    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> tuple[Tensor, int]:
+        """By the chosen solver, until each sample's gradient has shrunk to the chosen share."""
 
         def gradient(z: Tensor) -> Tensor:
             return self.gradient(z, y, weight).add_(z - a, alpha=nu)
 
-        # Each sample's gradient is to shrink to `tolerance` of what it was, but not below what rounding allows.
+        # Not below what rounding allows.
         rounding = (z_old - a).abs_().amax(1).mul_(nu).add_(weight).mul_(8 * torch.finfo(a.dtype).eps)
-        goal = torch.linalg.vector_norm(gradient(z_old), dim=1).mul_(self._tolerance).add_(rounding)
-        if self._solver == "newton":
-            return self._newton(gradient, z_old, goal, weight, nu)
-        lipschitz = weight[:, None] / 2 + nu
-        return ProxResult(*fista(gradient, z_old, goal, lipschitz, nu, self._max_steps))
+        goal = torch.linalg.vector_norm(gradient(z_old), dim=1).mul_(self._config.output_tolerance).add_(rounding)
+        solve = self._newton if self._config.output_solver == "newton" else self._fista
+        return solve(gradient, z_old, goal, weight, nu)
 
     def _newton(
         self, gradient: Callable[[Tensor], Tensor], start: Tensor, goal: Tensor, weight: Tensor, nu: float
-    ) -> ProxResult:
+    ) -> tuple[Tensor, int]:
         """Damped Newton with a step length that guarantees descent without a line search.
 
         Along a direction h the third derivative of logsumexp is at most R = max(h) - min(h) times the second, hence
@@ -148,9 +125,9 @@ class CrossEntropy(Loss):
         """
         z, w = start, weight[:, None]
         slope = gradient(z)
-        for step in range(self._max_steps):
+        for step in range(self._config.output_steps):
             if bool((torch.linalg.vector_norm(slope, dim=1) <= goal).all()):
-                return ProxResult(z, step)
+                return z, step
             s = z.softmax(dim=1)
             inverse = (w * s).add_(nu).reciprocal_()
             h = inverse * slope
@@ -161,7 +138,29 @@ class CrossEntropy(Loss):
             length = torch.where(spread > 0, spread.log1p() / spread, 1.0)
             z = z - length * h
             slope = gradient(z)
-        return ProxResult(z, self._max_steps)
+        return z, self._config.output_steps
+
+    def _fista(
+        self, gradient: Callable[[Tensor], Tensor], start: Tensor, goal: Tensor, weight: Tensor, nu: float
+    ) -> tuple[Tensor, int]:
+        """The paper's solver: gradient steps, accelerated.
+
+        The samples are independent problems, each with a Lipschitz constant L of its own and the modulus nu of strong
+        convexity; one momentum, the constant (sqrt(L) - sqrt(nu)) / (sqrt(L) + sqrt(nu)) of the largest L, serves all
+        (Beck and Teboulle's scheme for strongly convex problems).
+        """
+        lipschitz = weight[:, None] / 2 + nu
+        largest = math.sqrt(float(lipschitz.max()))
+        momentum = (largest - math.sqrt(nu)) / (largest + math.sqrt(nu))
+        z, ahead = start, start
+        for step in range(self._config.output_steps):
+            slope = gradient(ahead)
+            if bool((torch.linalg.vector_norm(slope, dim=1) <= goal).all()):
+                return ahead, step
+            z_new = ahead - slope / lipschitz
+            ahead = z_new + momentum * (z_new - z)
+            z = z_new
+        return z, self._config.output_steps
 
 
 @register
@@ -178,10 +177,10 @@ class Squared(Loss):
         """w (z - y)."""
         return (z - y).mul_(weight[:, None])
 
-    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> ProxResult:
+    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> tuple[Tensor, int]:
         """(w y + nu a) / (w + nu)."""
         w = weight[:, None]
-        return ProxResult((w * y + nu * a) / (w + nu), 0)
+        return (w * y + nu * a) / (w + nu), 0
 
 
 @register
@@ -190,13 +189,9 @@ class Huber(Loss):
 
     name = "huber"
 
-    def __init__(self, delta: float = 1.0) -> None:
-        self._delta = delta
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """With the configured delta."""
-        return cls(config.huber_delta)
+    @property
+    def _delta(self) -> float:
+        return self._config.huber_delta
 
     def value(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """r²/2 - max(|r| - delta, 0)²/2, which is the same and needs no branch."""
@@ -209,8 +204,8 @@ class Huber(Loss):
         """w clamp(r, -delta, delta)."""
         return (z - y).clamp_(-self._delta, self._delta).mul_(weight[:, None])
 
-    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> ProxResult:
+    def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> tuple[Tensor, int]:
         """a minus (w/nu) times the gradient at the solution, whose residual is nu (a - y)/(w + nu), clamped."""
         w = weight[:, None]
         pull = ((a - y) * (nu / (w + nu))).clamp_(-self._delta, self._delta)
-        return ProxResult(a - pull * (w / nu), 0)
+        return a - pull * (w / nu), 0

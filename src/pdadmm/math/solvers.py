@@ -6,14 +6,13 @@
 | `linearized`   | one gradient step, closed-form step size   | 4        | p, z, q, a |
 | `backtracking` | one gradient step, the authors' search     | 4        | p, z, q, a |
 
-A solver walks the samples itself. Its phases return by how much L_rho is certain to fall (method certificate), and
-`a_tile` yields a = p Wᵀ + b after the step, tile by tile, for the z-step that follows.
+A solver walks the samples itself and says how wide a scratch array of all samples it needs for a layer. `p_phase` steps
+p, unless it is the data, and collects the sums for `W_phase`, which steps W and b at the ridge lambda. Both return by
+how much L_rho is certain to fall, `W_phase` the paper's bound of it (Lemma 1) too. `a_tile` yields a = p Wᵀ + b after
+the steps, each tile once, for the z-step that follows.
 """
 
 from __future__ import annotations
-
-from dataclasses import astuple, dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,34 +22,6 @@ from pdadmm.math import subproblems as sub
 from pdadmm.math.state import AfterChunk, LayerState, TileSource
 from pdadmm.math.subproblems import Weights
 from pdadmm.math.tiles import SUM_ROWS, Chunk, TreeSum, Workspace, row_norms, sum_of_rows, within
-
-
-@dataclass(frozen=True)
-class WeightStep:
-    """What a W-step guarantees: the fall of L_rho, and the paper's bound of it (Lemma 1)."""
-
-    drop: float
-    paper_drop: float
-
-
-class Solver(Protocol):
-    """Owns the p- and W-steps."""
-
-    carries_a: bool
-
-    def scratch_width(self, n_in: int, n_out: int) -> int:
-        """The width of the scratch array of all samples that a layer of this shape needs."""
-
-    def p_phase(
-        self, s: LayerState, m: TileSource | None, ws: Workspace, after_chunk: AfterChunk | None = None
-    ) -> float:
-        """Step p (unless it is the data) and collect the sums for W. Returns the certain fall of L_rho."""
-
-    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
-        """Step W and b; `ridge` is lambda."""
-
-    def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
-        """a of these rows at the new W and b, each tile asked for once."""
 
 
 def get_solver(config: Config, weights: Weights) -> Solver:
@@ -139,7 +110,7 @@ class Exact:
             return taken
         s.carried[ws.window] = [one.clone() for one in taken]
         totals = [torch.zeros_like(one) for one in taken]
-        for window in sorted(s.carried, key=astuple):
+        for window in sorted(s.carried):
             for total, part in zip(totals, s.carried[window], strict=True):
                 total.add_(part)
         return totals
@@ -150,11 +121,11 @@ class Exact:
             self._collect(s, chunk, ws)
         self._W_step(s, ridge, 0.0, 1.0, ws)
 
-    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
+    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> tuple[float, float]:
         """The W-step from the sums of the p-phase."""
         return self._W_step(s, ridge, self._weights.damping, self._weights.W_relax, ws)
 
-    def _W_step(self, s: LayerState, ridge: float, delta: float, relax: float, ws: Workspace) -> WeightStep:
+    def _W_step(self, s: LayerState, ridge: float, delta: float, relax: float, ws: Workspace) -> tuple[float, float]:
         """W towards (C_zp + s delta W_old)(C_pp + s (delta + lambda))⁻¹, of centred sums; b = mean(z) - W mean(p).
 
         In a layer that joined as the identity, s lambda I is added to what is divided.
@@ -177,7 +148,7 @@ class Exact:
         shift = (step.W - s.W) @ p_mean + (b - s.b)
         s.W, s.b = step.W, b
         drop = nu * (step.drop + count / 2 * float(sum_of_rows(shift, squared=True)))
-        return WeightStep(drop=drop, paper_drop=drop)
+        return drop, drop
 
     def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
         """The fifth product."""
@@ -245,7 +216,7 @@ class Linearized:
                 after_chunk(index)
         return 0.0 if s.is_input else float(drop.take())
 
-    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> WeightStep:
+    def W_phase(self, s: LayerState, ridge: float, ws: Workspace) -> tuple[float, float]:
         """W -= G/theta with G = nu (a - z)ᵀp + (nu s lambda + mu) W, then b by the mean residual."""
         nu, l2, count = self._weights.nu, self._weights.l2, ws.tiling.num_samples
         kept = nu * s.gram_scale * ridge + l2
@@ -262,7 +233,7 @@ class Linearized:
         s.W = s.W - G / theta[:, None]
         s.b = s.b + db
         self._pending = (-1 / theta, db)
-        return WeightStep(drop=drop_W + nu * count / 2 * db_square, paper_drop=drop_W + nu / 2 * db_square)
+        return drop_W + nu * count / 2 * db_square, drop_W + nu / 2 * db_square
 
     def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
         """a -= p Gᵀ/theta - Δb, with the product from the scratch array."""
@@ -336,6 +307,9 @@ class Linearized:
             return minimum
         doublings = (minimum / 10).log2().ceil().clamp_(0, 100)
         return 10 * torch.exp2(doublings)
+
+
+Solver = Exact | Linearized
 
 
 def _row_squares(rows: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import torch
@@ -134,13 +134,8 @@ class Tiling:
         return row if whole else row - row % ALIGNED_ROWS
 
 
-@dataclass(frozen=True)
-class Window:
-    """Some of the chunks, by their numbers: those from `first` up to `end`."""
-
-    first: int
-    end: int
-
+Window = tuple[int, int]
+"""Some of the chunks, by their numbers: from the first up to the second."""
 
 Reduce = Callable[[Tensor], Tensor]
 """Adds a shard's total to those of the others, in the order of the tree."""
@@ -276,7 +271,7 @@ class Workspace:
 
     def chunks(self, tile_rows: int | None = None) -> Iterator[Chunk]:
         """The chunks to visit: all of the shard's, or those of the `window`."""
-        return islice(self.tiling.chunks(tile_rows), *((None,) if self.window is None else astuple(self.window)))
+        return islice(self.tiling.chunks(tile_rows), *(self.window or (None,)))
 
     def row_values(self, kinds: int, rows: int) -> Tensor:
         """Room for a few kinds of values for each row of a chunk, zero at first; lasts until it is asked for again."""

@@ -105,5 +105,5 @@ def from_module(
     weights = [linear.weight.detach().clone() for linear in found.linears]
     biases = [linear.bias.detach().clone() for linear in found.linears]
     dtype = torch.float64 if weights[0].dtype == torch.float64 else torch.float32
-    network = Network(weights, biases, Activations(tuple(get_activation(name) for name in found.activations)))
+    network = Network(weights, biases, Activations(map(get_activation, found.activations)))
     return Model(network.to(dtype, weights[0].device), preprocessor)

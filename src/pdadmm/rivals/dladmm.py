@@ -184,7 +184,7 @@ class DlAdmm(Rival):
             z.copy_(self.activations[index].z_step(a, layer.q[rows], z, 0.0, out))
             return
         centre = torch.sub(a, self._u[rows], alpha=1 / self._rho)
-        z.copy_(self.loss.prox(centre, self.y[rows], self.sample_weight[rows], z, self._rho).z)
+        z.copy_(self.loss.prox(centre, self.y[rows], self.sample_weight[rows], z, self._rho)[0])
 
     def _u_step(self, rows: slice) -> None:
         layer = self._layers[self._output]

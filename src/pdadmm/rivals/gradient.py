@@ -58,7 +58,7 @@ class GradientDescent(Rival):
         for parameter in (*self.weights, *self.biases):
             parameter.requires_grad_()
         make, self._kept = RULES[self.config.method]
-        self._activations = [torch_activation(f) for f in self.activations.each]
+        self._activations = [torch_activation(f) for f in self.activations]
         self._optimiser = make([*self.weights, *self.biases], lr=self.config.learning_rate)
 
     def restore(self, saved: SavedRun) -> None:

@@ -23,7 +23,7 @@ from pdadmm.network import Network, initial_layer
 
 
 class Rival(ABC):
-    """A method that trains a whole network in one process; `pdadmm.method.Method` says what is asked of it.
+    """A method that trains a whole network in one process, with the members of `pdadmm.session.Session`.
 
     `weights` and `biases` are the network's own, which an epoch may change in place or replace.
     """
