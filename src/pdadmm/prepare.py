@@ -94,7 +94,7 @@ def prepare(
     shape, fingerprint = _agree(config, data, preprocessor, world)
     placement = place(config, shape)
     if world.num_stages * world.num_shards == 1:
-        check_room(config, plan_memory(config, shape, data), storage, shape)
+        check_room(config, plan_memory(config, shape, data), storage)
     torch.set_num_threads(config.threads or default_threads())
     problem = _problem(config, data, preprocessor, shape, world, storage)
     ground = Ground(config, problem, shape.tests, activations, placement, world, observer)
@@ -190,7 +190,7 @@ def check_run(config: Config, data: Dataset, storage: Storage) -> None:
     shape = _shape(data, _fit(config, data))
     place(config, shape)
     _check_shards(config.shards, shape)
-    check_room(config, plan_memory(config, shape, data), storage, shape)
+    check_room(config, plan_memory(config, shape, data), storage)
     growth.parse_schedule(config.grow or "off", len(config.hidden), config.epochs)
 
 

@@ -17,7 +17,7 @@ from pdadmm.growth import parse_schedule
 from pdadmm.machine import available_memory, format_bytes
 from pdadmm.math.losses import is_regression
 from pdadmm.notation import format_hidden
-from pdadmm.plan import Shape, check_room, place, plan_memory, plan_seconds
+from pdadmm.plan import Shape, check_room, place, plan_memory, plan_seconds, worker_memory
 from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
 
@@ -49,35 +49,27 @@ def run(arguments: argparse.Namespace) -> int:
     parse_schedule(config.grow, len(config.hidden), config.epochs)
     shape, data = shape_of(arguments, config)
     placement, storage = place(config, shape), storage_of(config)
-    seconds: float | None = plan_seconds(
-        config, shape
-    )  # whose trial has the matrix library take its buffers, which are counted then
-    plan = plan_memory(config, shape, data)
-    if storage.is_disk and data is not None:
-        plan = dataclasses.replace(plan, disk=plan.disk + _bytes_split(config, data))
-    free, fits = available_memory(), True
-    try:
-        check_room(config, plan, storage, shape)
-    except UserError:
-        fits = False
-    seconds = seconds if fits else None
+    seconds = plan_seconds(config, shape)  # first, for the matrix library takes its buffers then, which are counted
+    plan, workers = plan_memory(config, shape, data), worker_memory(config, shape, placement)
+    if storage.is_disk and data is not None and data.test is None and shape.tests:  # the two parts will be copies
+        parts = data.train.X.nbytes * config.shards * min(2, config.workers)
+        plan = dataclasses.replace(plan, disk=plan.disk + parts)
+    free = available_memory()
     if arguments.json:
         sizes = {"samples": shape.samples, "test_samples": shape.tests}
         sizes |= {"features": shape.features, "outputs": shape.outputs}
-        found = {"memory": plan.to_mapping(), "available": free, "placement": str(placement), "epoch_seconds": seconds}
-        print(json.dumps({**sizes, **found}))
+        found = {"memory": plan.to_mapping(), "available": free, "placement": str(placement)}
+        print(json.dumps({**sizes, **found, "worker_memory": workers, "epoch_seconds": seconds}))
     else:
         print(describe(config, shape))
-        for name, size in plan.to_mapping().items():
-            if size or name != "disk":
-                print(f"  {name:<12} {format_bytes(size):>10}")
-        if free is not None:
-            print(f"  {'available':<12} {format_bytes(free):>10}")
-        if fits:
-            print(f"it fits; an epoch takes about {seconds:.3g} s here, by its operations")
+        for name, size in [*plan.to_mapping().items(), ("available", free)]:
+            if size or name not in ("disk", "available"):
+                print(f"  {name:<12} {format_bytes(size or 0):>10}")
         if config.workers > 1:
-            print(f"layers of each worker {placement}")
-    check_room(config, plan, storage, shape)
+            each = ", ".join(map(format_bytes, workers))
+            print(f"layers of each worker {placement}; memory of each, beside its program: {each}")
+        print(f"an epoch would take about {seconds:.3g} s here, by its operations")
+    check_room(config, plan, storage)
     return 0
 
 
@@ -103,19 +95,12 @@ def shape_of(arguments: argparse.Namespace, config: Config) -> tuple[Shape, Data
 
 
 def _shape_of_data(config: Config) -> tuple[Shape, Dataset]:
-    """That of the data which a configuration names."""
-    # Held out, the test part of data that stays in a file would be written to the disk.
-    data = load_for(dataclasses.replace(config, test_fraction=0.0) if config.storage == "disk" else config)
+    """That of the data which a configuration names; it is read, and no test part is held out."""
+    data = load_for(dataclasses.replace(config, test_fraction=0.0))
     print_notes(data.notes)
     samples, tests = len(data.train.X), len(data.test.X) if data.test else 0
-    if config.storage == "disk" and data.test is None:
+    if data.test is None:
         tests = math.ceil(config.test_fraction * samples)
         samples -= tests
     outputs = Preprocessor.fit(data.train, "none", is_regression(config)).num_outputs
     return Shape(samples, tests, data.train.X.shape[1], outputs), data
-
-
-def _bytes_split(config: Config, data: Dataset) -> int:
-    """What a training and a test part take that are made of one, on every process with the data."""
-    is_split = data.test is None and config.test_fraction > 0
-    return data.train.X.nbytes * config.shards * min(2, config.workers) if is_split else 0
