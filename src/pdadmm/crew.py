@@ -15,15 +15,13 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import torch
 
-from pdadmm import errors
-from pdadmm.config import Config, read_toml, to_toml
+from pdadmm.config import Config
 from pdadmm.data import Dataset, Part
 from pdadmm.engine.launch import Outcome, Workers, die_with_launcher, own_rank, private_folder
 from pdadmm.errors import LostWorkerError, PdadmmError
@@ -37,17 +35,8 @@ from pdadmm.rundir import HISTORY_FILE, MODEL_FILE
 from pdadmm.storage import storage_of
 from pdadmm.trainer import train, train_in
 
-_ARRAYS = ("X", "y", "weight")
-_JOB_FILE, _CONFIG_FILE = "job.json", "config.toml"
+_JOB_FILE = "job.json"
 _CODE = f"import sys; from {__name__} import work; sys.exit(work(sys.argv[1]))"
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a call comes back with."""
-
-    model: Model
-    history: list[Row]
 
 
 def train_arrays(
@@ -56,7 +45,7 @@ def train_arrays(
     patience: Patience | None = None,
     on_row: Callable[[Row], None] = lambda row: None,
     on_note: Callable[[str], None] = lambda note: None,
-) -> Trained:
+) -> tuple[Model, list[Row]]:
     """Train on `config.workers` processes; the bits are the same on any number of them."""
     if config.workers == 1:
         threads = torch.get_num_threads()  # a run sets it; the caller's own is put back
@@ -64,12 +53,12 @@ def train_arrays(
             result = train(config, data, _observer(patience, on_row, on_note))
         finally:
             torch.set_num_threads(threads)
-        return Trained(result.model, result.history)
+        return result.model, result.history
     check_run(config.resolved(), data, storage_of(config))  # mistakes are found before any process starts
     with private_folder() as folder:
         _write_job(folder, config, data, patience)
         history = _follow(folder, config, on_row, on_note)
-        return Trained(load_model(folder / MODEL_FILE), history)
+        return load_model(folder / MODEL_FILE), history
 
 
 def _observer(patience: Patience | None, on_row: Callable[[Row], None], on_note: Callable[[str], None]) -> Observer:
@@ -85,19 +74,17 @@ def _observer(patience: Patience | None, on_row: Callable[[Row], None], on_note:
 
 
 def _write_job(folder: Path, config: Config, data: Dataset, patience: Patience | None) -> None:
-    for part_name, part in (("train", data.train), ("test", data.test)):
-        for name in _ARRAYS:
-            array = None if part is None else getattr(part, name)
+    for name, part in (("train", data.train), ("test", data.test)):
+        for field, array in vars(part).items() if part else ():
             if array is not None:
-                np.save(_array_path(folder, part_name, name), array, allow_pickle=False)
-    (folder / _CONFIG_FILE).write_text(to_toml(config), encoding="utf-8")
-    rule = None if patience is None else dataclasses.asdict(patience)
-    job = {"name": data.name, "feature_names": data.feature_names, "patience": rule}
+                np.save(folder / f"{name}-{field}.npy", array, allow_pickle=False)
+    job = {
+        "config": config.to_mapping(),
+        "name": data.name,
+        "feature_names": data.feature_names,
+        "patience": dataclasses.asdict(patience) if patience else None,
+    }
     (folder / _JOB_FILE).write_text(json.dumps(job), encoding="utf-8")
-
-
-def _array_path(folder: Path, part: str, name: str) -> Path:
-    return folder / f"{part}-{name}.npy"
 
 
 def _follow(folder: Path, config: Config, on_row: Callable[[Row], None], on_note: Callable[[str], None]) -> list[Row]:
@@ -107,23 +94,22 @@ def _follow(folder: Path, config: Config, on_row: Callable[[Row], None], on_note
     with (folder / HISTORY_FILE).open(encoding="utf-8") as file:
         unread = ""
 
-        def read_on() -> None:
+        def read_on(_: object = None) -> None:
             nonlocal unread
             unread += file.read()
             *lines, unread = unread.split("\n")
-            for told in map(json.loads, lines):
-                if isinstance(told, str):
-                    on_note(told)
+            for news in map(json.loads, lines):
+                if isinstance(news, str):
+                    on_note(news)
                 else:
-                    history.append(told)
-                    on_row(told)
+                    history.append(news)
+                    on_row(news)
 
         def output(rank: int) -> IO[bytes]:
             return (folder / f"output-{rank}").open("wb")
 
-        command = ("-c", _CODE, str(folder))
-        threads = config.threads or 1
-        with Workers(command, config.workers, threads, config.timeout, folder, output=output) as workers:
+        command, config = ("-c", _CODE, str(folder)), dataclasses.replace(config, threads=config.threads or 1)
+        with Workers(command, config, folder, output=output) as workers:
             outcome = workers.wait(read_on)
         read_on()
     if outcome.code:
@@ -134,9 +120,7 @@ def _follow(folder: Path, config: Config, on_row: Callable[[Row], None], on_note
 def _reason(folder: Path, outcome: Outcome) -> PdadmmError:
     """Why the workers ended, in the words of the one that ended first."""
     if (path := folder / f"error-{outcome.rank}.json").exists() and outcome.code != LostWorkerError.exit_code:
-        name, message = json.loads(path.read_text(encoding="utf-8"))
-        reason: PdadmmError = getattr(errors, name)(message)
-        return reason
+        return PdadmmError.from_json(path.read_text(encoding="utf-8"))
     output = (folder / f"output-{outcome.rank}").read_text(encoding="utf-8", errors="replace")
     event = outcome.event or f"the process of rank {outcome.rank} ended with code {outcome.code}"
     return LostWorkerError(": ".join([event, *output.strip().splitlines()[-1:]]))
@@ -155,8 +139,7 @@ def work(name: str) -> int:
     try:
         _train_job(folder, rank)
     except PdadmmError as error:
-        told = json.dumps([type(error).__name__, str(error)])
-        (folder / f"error-{rank}.json").write_text(told, encoding="utf-8")
+        (folder / f"error-{rank}.json").write_text(error.to_json(), encoding="utf-8")
         # Connections to processes that are ending too cannot be taken down in order; trying would abort.
         os._exit(error.exit_code)
     except Exception:
@@ -168,8 +151,8 @@ def work(name: str) -> int:
 def _train_job(folder: Path, rank: int) -> None:
     from pdadmm.engine.comm import DistributedWorld
 
-    config = Config.from_mapping(read_toml(folder / _CONFIG_FILE))
     job = json.loads((folder / _JOB_FILE).read_text(encoding="utf-8"))
+    config = Config.from_mapping(job["config"])
     patience = Patience(**job["patience"]) if job["patience"] else None
     world = DistributedWorld(config.workers, 1, config.timeout)
     data, train_part = None, _read_part(folder, "train")
@@ -189,6 +172,6 @@ def _train_job(folder: Path, rank: int) -> None:
 
 
 def _read_part(folder: Path, part: str) -> Part | None:
-    paths = {name: _array_path(folder, part, name) for name in _ARRAYS}
-    found = {name: np.load(path, mmap_mode="r") for name, path in paths.items() if path.exists()}
-    return Part(found["X"], found["y"], found.get("weight")) if found else None
+    paths = folder.glob(f"{part}-*.npy")
+    found = {path.stem.removeprefix(f"{part}-"): np.load(path, mmap_mode="r") for path in paths}
+    return Part(**found) if found else None

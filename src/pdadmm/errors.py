@@ -4,6 +4,7 @@ Each error knows the exit code the command line ends with, so that no other plac
 """
 
 import difflib
+import json
 from collections.abc import Iterable
 
 
@@ -18,6 +19,17 @@ class PdadmmError(Exception):
 
     exit_code = 1
     everywhere = False  # raised on all processes of a run alike, so that one may speak for all
+
+    def to_json(self) -> str:
+        """A line for another process."""
+        return json.dumps([type(self).__name__, str(self)])
+
+    @staticmethod
+    def from_json(line: str) -> "PdadmmError":
+        """The error that another process told of."""
+        name, message = json.loads(line)
+        error: PdadmmError = globals()[name](message)
+        return error
 
 
 class UserError(PdadmmError, ValueError):

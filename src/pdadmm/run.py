@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdadmm import errors
 from pdadmm.checkpoint.folder import Folder
 from pdadmm.checkpoint.manifest import HistoryMark
 from pdadmm.checkpoint.restore import Source
@@ -118,10 +117,10 @@ def _settled(world: World, place: Place, config: Config) -> Place:
         return place
     # Under torchrun each host counts its own restarts, so one process may know of them and another not.
     own = _is_own(place.path, config)
-    told = [json.loads(text) for text in world.gather(json.dumps([place.again, own]))]
-    if not any(again for again, _ in told):
+    everyone = [json.loads(text) for text in world.gather(json.dumps([place.again, own]))]
+    if not any(again for again, _ in everyone):
         return place
-    if all(owned for _, owned in told):
+    if all(owned for _, owned in everyone):
         return dataclasses.replace(place, resume=True)
     return dataclasses.replace(place, overwrite=place.overwrite or own)
 
@@ -162,16 +161,13 @@ def _leads(world: World, path: Path) -> bool:
 @contextmanager
 def _together(world: World) -> Iterator[None]:
     """If one process fails here, all do, with the same error."""
-    mine: PdadmmError | None = None
+    mine = ""
     try:
         yield
     except PdadmmError as error:
-        mine = error
-    told = world.gather(json.dumps([type(mine).__name__, str(mine)] if mine else None))
-    first = next((json.loads(text) for text in told if text != "null"), None)
-    if first is not None:
-        name, message = first
-        shared: PdadmmError = getattr(errors, name)(message)
+        mine = error.to_json()
+    if first := next(filter(None, world.gather(mine)), ""):
+        shared = PdadmmError.from_json(first)
         shared.everywhere = True
         raise shared
 

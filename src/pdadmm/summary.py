@@ -43,16 +43,7 @@ def summarise(result: Result, data: Dataset) -> dict[str, Any]:
             "activation": result.model.network.activations.name,
         },
         "workers": [
-            {
-                "stage": usage.stage,
-                "shard": usage.shard,
-                "layers": usage.layers,
-                "compute_seconds": usage.compute_seconds,
-                "wait_seconds": usage.wait_seconds,
-                "send_seconds": usage.send_seconds,
-                "bytes_sent": usage.bytes_sent,
-                "idle_share": usage.idle_share,
-            }
+            dataclasses.asdict(usage) | {"compute_seconds": usage.compute_seconds, "idle_share": usage.idle_share}
             for usage in result.usage
         ],
         "restarts": restarts(),

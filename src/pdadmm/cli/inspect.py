@@ -137,8 +137,3 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         for index, line in enumerate(value if isinstance(value, list) else [value]):
             if line not in (None, ""):
                 yield f"{'' if index else name:<12} {f'{line:.6g}' if isinstance(line, float) else line}"
-
-
-def _printable(text: str) -> str:
-    """Names of files may hold anything, and a terminal obeys some of it."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

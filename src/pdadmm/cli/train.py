@@ -15,7 +15,7 @@ from pdadmm.cli.options import add_config_flags, add_hidden_flag, add_output_fla
 from pdadmm.cli.progress import Progress
 from pdadmm.config import Config
 from pdadmm.data import Dataset
-from pdadmm.engine.launch import Launch, die_with_launcher, is_worker, launch, own_rank, restarts
+from pdadmm.engine.launch import StopRequests, die_with_launcher, is_worker, launch, own_rank, restarts
 from pdadmm.engine.world import World
 from pdadmm.errors import StorageError, UserError
 from pdadmm.events import check_installed
@@ -52,26 +52,18 @@ class Terminated(KeyboardInterrupt):
     """A second SIGTERM, which ends the run at once."""
 
 
-class _StopRequest:
-    """Ctrl-C or SIGTERM asks the run to end after the iteration; a second one ends it at once."""
+class _StopRequests(StopRequests):
+    """The first asks the run to end after the iteration; a second one ends it at once."""
 
     def __init__(self, speaks: bool) -> None:
-        self.number = 0
-        """The signal that asked."""
+        super().__init__()
         self._speaks = speaks
 
-    def __enter__(self) -> _StopRequest:
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.number:
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Called by the system."""
+        super().hear(number, frame)
+        if self.times > 1:
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-        self.number = number
         if self._speaks:
             # os.write: a handler may interrupt a print.
             os.write(2, b"stopping after this iteration; once more to stop at once\n")
@@ -113,11 +105,9 @@ def _launch(config: Config, arguments: argparse.Namespace) -> int:
     given, out = list(arguments.argv), _out(arguments, config)
     if arguments.resume is None:
         given += ["--out", str(out)]
-    processes = config.workers * config.shards
     with RunDirectory(out, arguments.overwrite, arguments.resume is not None) as directory:
         check_run(config.resolved(), _load(config, arguments, out), storage_of(config, out))
-        run = Launch(given, processes, config.threads, config.timeout, config.restarts, out, directory.lock)
-        return launch(run)
+        return launch(given, config, out, directory.lock)
 
 
 def _load(config: Config, arguments: argparse.Namespace, out: Path) -> Dataset:
@@ -143,7 +133,7 @@ def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     def load() -> Dataset | None:
         return _load(config, arguments, out) if holds_data(world) else None
 
-    with _StopRequest(speaks=is_first) as stop:
+    with _StopRequests(speaks=is_first) as stop:
         progress = Progress(config.epochs, arguments.quiet or not is_first)
         warn = progress.warn if is_first else progress.note
         observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.number > 0, warn)

@@ -25,10 +25,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, Self
 
 from pdadmm import openmp
+from pdadmm.config import Config
 from pdadmm.errors import LostWorkerError
 from pdadmm.machine import usable_cores
 from pdadmm.shell import say
@@ -66,17 +67,15 @@ class Workers:
     def __init__(
         self,
         command: Sequence[str],
-        processes: int,
-        threads: int | None,
-        timeout: float,
+        config: Config,
         folder: Path,
         attempt: int = 0,
         lock: int | None = None,
         output: Callable[[int], IO[bytes]] | None = None,
     ) -> None:
         self._command, self._output, self._lock = list(command), output, lock
-        self._timeout, self._size = timeout, processes
-        self._environment = _environment(processes, threads, folder / f"meeting-{attempt}", attempt, lock)
+        self._timeout, self._size = config.timeout, config.workers * config.shards
+        self._environment = _environment(self._size, config.threads, folder / f"meeting-{attempt}", attempt, lock)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ended: dict[int, int] = {}  # exit codes by rank, in the order in which the processes ended
         self._first_failure = 0.0
@@ -87,7 +86,7 @@ class Workers:
             for rank in range(self._size):
                 self._processes.append(self._start(rank))
         except BaseException:
-            self._end()
+            self.__exit__()
             raise
         return self
 
@@ -103,12 +102,7 @@ class Workers:
                 start_new_session=True,  # Ctrl-C at a terminal is for the launcher, which passes it on
             )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-
-    def _end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -119,10 +113,10 @@ class Workers:
         for process in self._processes:
             process.send_signal(number)
 
-    def wait(self, meanwhile: Callable[[], None] = lambda: None) -> Outcome:
+    def wait(self, meanwhile: Callable[[Workers], None]) -> Outcome:
         """Wait until all have ended, or one was lost and the others had their time; keep calling `meanwhile`."""
         while (outcome := self._look()) is None:
-            meanwhile()
+            meanwhile(self)
             time.sleep(_LOOK_EVERY)
         return outcome
 
@@ -231,28 +225,17 @@ def _sweep(place: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A run of the command line whose processes are this same program with the same arguments."""
+def launch(arguments: Sequence[str], config: Config, directory: Path, lock: int) -> int:
+    """Run `python -m pdadmm ARGUMENTS` in all processes, again if one is lost; returns the run's exit code.
 
-    arguments: Sequence[str]
-    processes: int
-    threads: int | None
-    timeout: float
-    restarts: int
-    directory: Path
-    lock: int | None = None
-    """The file by which the run directory is held."""
-
-
-def launch(run: Launch) -> int:
-    """Run `python -m pdadmm ARGUMENTS` in all processes, again if one is lost; returns the run's exit code."""
-    resume = f"go on with pdadmm train --resume {run.directory}"
-    with private_folder() as folder, _StopRequests(run.timeout) as requests:
-        for attempt in range(run.restarts + 1):
-            command = ("-m", "pdadmm", *run.arguments)
-            with Workers(command, run.processes, run.threads, run.timeout, folder, attempt, run.lock) as workers:
-                outcome = workers.wait(lambda workers=workers: requests.pass_on(workers))  # type: ignore[misc]
+    `lock` is the file by which the run directory is held.
+    """
+    resume = f"go on with pdadmm train --resume {directory}"
+    command, restarts = ("-m", "pdadmm", *arguments), config.restarts
+    with private_folder() as folder, _PassedOn(config.timeout) as requests:
+        for attempt in range(restarts + 1):
+            with Workers(command, config, folder, attempt, lock) as workers:
+                outcome = workers.wait(requests.pass_on)
             is_lost = outcome.code == LostWorkerError.exit_code
             if requests.number and (is_lost or outcome.code >= 128):
                 if is_lost:
@@ -260,43 +243,51 @@ def launch(run: Launch) -> int:
                 return 128 + requests.number
             if requests.number or not is_lost:
                 break
-            now = f"no restart is left (--restarts {run.restarts}); {resume}"
-            if attempt < run.restarts:
-                which = f"restart {attempt + 1} of {run.restarts}"
+            now = f"no restart is left (--restarts {restarts}); {resume}"
+            if attempt < restarts:
+                which = f"restart {attempt + 1} of {restarts}"
                 now = f"starting again, from the last checkpoint if there is one ({which})"
             say(f"pdadmm: {outcome.event}; {now}", sys.stderr)
     return outcome.code
 
 
-class _StopRequests:
-    """SIGINT and SIGTERM, passed on to the processes as SIGTERM: the first to end in order, the second to end at once.
+class StopRequests:
+    """Ctrl-C (SIGINT) and SIGTERM, which ask a run to end: a context manager that hears them in place of the system."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        """The signal that asked first."""
+        self.times = 0
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self.hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        """Called by the system, between any two steps of the program."""
+        self.number = self.number or number
+        self.times += 1
+
+
+class _PassedOn(StopRequests):
+    """Requests that go on to the processes as SIGTERM: the first to end in order, the second to end at once.
 
     In order: they finish an iteration and save. Processes that have not ended by then are killed.
     """
 
     def __init__(self, timeout: float) -> None:
-        self.number = 0
-        self._times = self._passed_on = 0
+        super().__init__()
+        self._passed_on = 0
         self._seconds = 2 * timeout + 60  # an iteration, and what waits for its end
         self._deadline = float("inf")
 
-    def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.number = self.number or number
-        self._times += 1
-
     def pass_on(self, workers: Workers) -> None:
         """Send on what came since the last call."""
-        if self._passed_on < self._times:
+        if self._passed_on < self.times:
             self._passed_on += 1
             seconds = GRACE if self._passed_on > 1 else self._seconds
             self._deadline = min(self._deadline, time.monotonic() + seconds)

@@ -21,7 +21,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pdadmm.config import Config
-from pdadmm.crew import Trained, train_arrays
+from pdadmm.crew import train_arrays
 from pdadmm.data import Dataset, Part, Preprocessor
 from pdadmm.data.arrays import Array, generated_names, row_chunks
 from pdadmm.errors import UserError
@@ -153,8 +153,8 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             if goes_on:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdadmm-")))
                 config = self._going_on(config, data.train.X.shape, folder / MODEL_FILE)
-            trained = self._train(config, data)
-        self._keep(trained, len(data.train.X))
+            model, history = self._train(config, data)
+        self._keep(model, history, len(data.train.X))
         return self
 
     def _dataset(self, X: Array, y: Array, weight: Array | None, random: np.random.RandomState) -> Dataset:
@@ -208,7 +208,7 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         ridge = final_ridge(first, config.ridge_final, *shape)
         return dataclasses.replace(config, ridge=ridge, ridge_final=ridge, init_from=str(file))
 
-    def _train(self, config: Config, data: Dataset) -> Trained:
+    def _train(self, config: Config, data: Dataset) -> tuple[Model, list[Row]]:
         score = "test_accuracy" if self._loss == "cross_entropy" else "test_r2"
         key = score if self.early_stopping else "objective"
         patience = Patience(key, float(self.tol), int(self.n_iter_no_change), len(config.hidden))
@@ -220,19 +220,19 @@ class BasePdADMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             if self.early_stopping:
                 print(f"Validation score: {row[score]:f}", flush=True)
 
-        trained = train_arrays(config, data, patience, show, print if self.verbose else lambda note: None)
+        model, history = train_arrays(config, data, patience, show, print if self.verbose else lambda note: None)
         if self.early_stopping:
-            self._scores += [row[score] for row in trained.history]
-        return trained
+            self._scores += [row[score] for row in history]
+        return model, history
 
-    def _keep(self, trained: Trained, samples: int) -> None:
-        self._preprocessor: Preprocessor = trained.model.preprocessor
-        network = fold(trained.model.network, self._preprocessor)
+    def _keep(self, model: Model, history: list[Row], samples: int) -> None:
+        self._preprocessor: Preprocessor = model.preprocessor
+        network = fold(model.network, self._preprocessor)
         self.coefs_ = [np.array(W.numpy().T, order="C") for W in network.weights]
         self.intercepts_ = [b.numpy() for b in network.biases]
         self._activation = network.activations.name
-        self.n_iter_ = len(trained.history)
-        self.loss_curve_ += [row["objective"] / samples for row in trained.history]
+        self.n_iter_ = len(history)
+        self.loss_curve_ += [row["objective"] / samples for row in history]
         self.validation_scores_ = list(self._scores) if self.early_stopping else None
         self.best_validation_score_ = max(self._scores) if self.early_stopping else None
         self.best_loss_ = None if self.early_stopping else min(self.loss_curve_)
