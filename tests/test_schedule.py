@@ -18,7 +18,7 @@ from pdadmm.errors import UserError
 from pdadmm.plan import Shape
 from pdadmm.simulate.blocks import stated_layers
 from pdadmm.simulate.simulation import Timing
-from pdadmm.simulate.timeline import Costs, Link, StepTime, play
+from pdadmm.simulate.timeline import Link, StepTime, play
 
 
 def text(placement: Placement) -> list[str]:
@@ -54,12 +54,13 @@ def test_a_stage_whose_layers_do_not_exist_yet_is_passed_over() -> None:
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=6), slow=st.integers(0, 5), travel=st.floats(0, 5))
 def test_no_placement_deadlocks_and_every_step_is_taken_once(counts: list[int], slow: int, travel: float) -> None:
     schedules = make_schedules(from_counts(counts).stages)
-    costs = Costs(
+    timeline = play(
+        schedules,
         lambda step: StepTime(chunks=(3.0, 3.0) if step.layer == slow else (1.0, 1.0)),
         lambda message: (travel, travel),
         Link(bytes_per_second=1.0),
+        iterations=2,
     )
-    timeline = play(schedules, costs, iterations=2)
     taken = {(span.stage, span.name) for span in timeline.spans if span.track == "computes"}
     assert taken == {
         (stage, f"{step.action}{step.layer + 1}") for stage, schedule in enumerate(schedules) for step in schedule
@@ -74,14 +75,14 @@ def test_a_deadlock_is_found() -> None:
         [Step("p", 1, needs=Message("p", 0), sends=Message("p", 1))],
     ]
     with pytest.raises(CycleError):
-        play(bad, Costs(lambda step: StepTime(chunks=(1.0,)), lambda message: (0.0,)))
+        play(bad, lambda step: StepTime(chunks=(1.0,)), lambda message: (0.0,), Link())
 
 
 def test_the_stage_everyone_waits_for() -> None:
     config = Config(hidden=(500,) * 9).resolved()
     shape = Shape(10_000, 0, 196, 10)
     timing = Timing(config, shape, stated_layers(config, shape, 80.0))
-    timeline = play(make_schedules(from_counts([2, 6, 2]).stages), timing.costs(Link()))
+    timeline = play(make_schedules(from_counts([2, 6, 2]).stages), timing.step, timing.chunk_bytes, Link())
     assert max(range(3), key=timeline.busy) == 1
     assert timeline.busy(0) < 0.6 * timeline.seconds
     assert timeline.busy(1) > 0.9 * timeline.seconds

@@ -35,7 +35,7 @@ def test_one_worker_takes_the_sum_of_its_layers(solver: str) -> None:
     found = simulate(config(solver=solver), SHAPE, layers)
     assert found.epoch_seconds == pytest.approx(sum(one.p + one.W + one.z for one in layers))
     assert found.serial_seconds == pytest.approx(found.epoch_seconds)
-    (worker,) = found.workers()
+    (worker,) = found.to_mapping()["workers"]
     assert worker["idle_share"] == pytest.approx(0)
     assert worker["bytes_sent"] == 0
     assert found.bottleneck()[0] == "compute"
@@ -45,7 +45,9 @@ def test_the_plan_is_the_engines_own() -> None:
     """Its placement, and as many bytes as it sends: p and m of the boundary, chunk by chunk."""
     found = simulated(workers=3)
     assert found.placement == place(config(workers=3), SHAPE)
-    assert [worker["bytes_sent"] for worker in found.workers()] == [4 * 8000 * 300 * count for count in (1, 2, 1)]
+    assert [worker["bytes_sent"] for worker in found.to_mapping()["workers"]] == [
+        4 * 8000 * 300 * count for count in (1, 2, 1)
+    ]
 
 
 def test_speedup_is_bounded_and_bandwidth_helps() -> None:
@@ -63,7 +65,7 @@ def test_measured_layers_take_the_place_of_operations() -> None:
     assert simulate(config(), SHAPE, times).epoch_seconds == pytest.approx(8 * 6)
     two = simulate(config(workers=2, placement="4,4"), SHAPE, times, Link())
     # m is made once, by whichever worker: no more and no less is computed in all.
-    assert sum(worker["busy_seconds"] for worker in two.workers()) == pytest.approx(8 * 6)
+    assert sum(worker["busy_seconds"] for worker in two.to_mapping()["workers"]) == pytest.approx(8 * 6)
     # Half of the samples: what has a row for each takes half as long, n × n systems take as long as before.
     half = serial_seconds(config(), dataclasses.replace(SHAPE, samples=4000), times)
     assert 8 * (2 + 4 / 2) < half < 8 * (2 + 4 * 0.55)
@@ -84,7 +86,7 @@ def test_shards_divide_the_rows_but_not_the_systems() -> None:
     efficiencies = [one.efficiency for one in swept]
     assert efficiencies == sorted(efficiencies, reverse=True)
     assert swept[-1].bottleneck()[0] in ("link", "repeated")
-    memory = [one.workers()[0]["memory_bytes"] for one in swept]
+    memory = [one.to_mapping()["workers"][0]["memory_bytes"] for one in swept]
     assert all(less < memory[0] for less in memory[1:])
 
 

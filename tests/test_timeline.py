@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pdadmm.engine.placement import from_counts
 from pdadmm.engine.schedule import Message, Step, make_schedules
-from pdadmm.simulate.timeline import Costs, Link, StepTime, Timeline, play
+from pdadmm.simulate.timeline import Link, StepTime, Timeline, play
 
 M = Message("m", 0)
 TWO = make_schedules([[0], [1]])
@@ -43,7 +43,7 @@ def walk(*chunks: float, W: float = 1.0) -> Callable[[Step], StepTime]:
 def test_two_workers_by_hand() -> None:
     """Chunks of 1 s, messages of 2 s a chunk and 0.5 s of latency; reports go round in 2 × 0.5 s."""
     link = Link(bytes_per_second=1, latency=0.5, queue_bytes=0)
-    timeline = play(TWO, Costs(walk(1, 1), lambda message: (2, 2), link))
+    timeline = play(TWO, walk(1, 1), lambda message: (2, 2), link)
     assert timeline.seconds == 7.5
     # p's second chunk leaves when the first has left, and arrives 5.5 s after the beginning.
     assert told(timeline, 0) == [("p1", 0, 2), ("W1", 2, 3), ("z1", 3.5, 4.5), ("z1", 5.5, 6.5)]
@@ -57,13 +57,13 @@ def test_reports_stand_in_line_behind_messages() -> None:
     """m's four seconds begin to leave at 2, when both are done; the system has taken 1.5 bytes of it, twice passed."""
     for queue, end in ((0, 2), (1.5, 5), (100, 6)):
         link = Link(bytes_per_second=1, queue_bytes=queue)
-        costs = Costs(walk(1, W=0), lambda message: (4,) if message == M else (0,), link)
-        assert play(TWO, costs, iterations=1).seconds == end
+        costs = (walk(1, W=0), lambda message: (4,) if message == M else (0,), link)
+        assert play(TWO, *costs, iterations=1).seconds == end
 
 
 def test_the_first_iteration_has_m_from_the_start() -> None:
-    costs = Costs(walk(1, 1), lambda message: (2, 2), Link(bytes_per_second=1))
-    assert told(play(TWO, costs, iterations=1), 1)[:2] == [("p2", 0, 2), ("W2", 2, 3)]
+    costs = (walk(1, 1), lambda message: (2, 2), Link(bytes_per_second=1))
+    assert told(play(TWO, *costs, iterations=1), 1)[:2] == [("p2", 0, 2), ("W2", 2, 3)]
 
 
 def test_a_message_is_held_until_its_receiver_is_ready() -> None:
@@ -72,23 +72,23 @@ def test_a_message_is_held_until_its_receiver_is_ready() -> None:
     def step(at: Step) -> StepTime:
         return StepTime(chunks={"p1": (0.5, 0.5), "p2": (1, 5), "z1": (1, 1)}.get(f"{at.action}{at.layer + 1}", ()))
 
-    costs = Costs(step, lambda message: (3, 3) if message == M else (0, 0), Link(bytes_per_second=1))
-    assert left(play(TWO, costs, iterations=1), "m1") == [(6, 9), (9, 12)]
+    costs = (step, lambda message: (3, 3) if message == M else (0, 0), Link(bytes_per_second=1))
+    assert left(play(TWO, *costs, iterations=1), "m1") == [(6, 9), (9, 12)]
 
 
 def test_with_one_step_size_a_layer_nothing_leaves_before_all_of_m_has_come() -> None:
     def step(at: Step) -> StepTime:
         return StepTime(reads=(1, 1), chunks=(1, 1)) if (at.action, at.layer) == ("p", 1) else StepTime(chunks=(0, 0))
 
-    timeline = play(TWO, Costs(step, lambda message: (1, 1), Link(bytes_per_second=1)), iterations=1)
+    timeline = play(TWO, step, lambda message: (1, 1), Link(bytes_per_second=1), iterations=1)
     assert [start for start, _ in left(timeline, "p2")] == [3, 4]
 
 
 def test_processor_time_of_messages_is_the_workers() -> None:
     """1 s to hand over p and 1 s to take it in; m costs only its chunk."""
     link = Link(bytes_per_second=1, byte_cpu=0.2, chunk_cpu=0.2, queue_bytes=0)
-    costs = Costs(walk(1, W=3), lambda message: (4,) if message.kind == "p" else (0,), link)
-    timeline = play(TWO, costs, iterations=1)
+    costs = (walk(1, W=3), lambda message: (4,) if message.kind == "p" else (0,), link)
+    timeline = play(TWO, *costs, iterations=1)
     # m is taken in (0.2), p computed (1) and handed over (1).
     assert [round(end, 9) for _, _, end in told(timeline, 1)] == [2.2, 5.2, 6.2]
     # p left at 1.2 and was there at 5.2; taking it in, z, and handing over m.
@@ -102,8 +102,8 @@ def test_sums_over_shards_go_round_in_a_ring() -> None:
         sums = {"W": (2, 2.0), "z": (1, 0.0)}.get(at.action, (0, 0.0))
         return StepTime(before=1, sums=sums[0], sum_bytes=sums[1])
 
-    costs = Costs(step, lambda message: (), Link(bytes_per_second=1, latency=0.5), shards=4)
-    timeline = play(make_schedules([[0]]), costs, iterations=1)
+    costs = (step, lambda message: (), Link(bytes_per_second=1, latency=0.5), 4)
+    timeline = play(make_schedules([[0]]), *costs, iterations=1)
     assert told(timeline, 0) == [("p1", 0, 1), ("W1", 10, 11), ("z1", 11, 12)]
     assert [left(timeline, name) for name in ("sums of W1", "sums of z1")] == [[(1, 10)], [(12, 13.5)]]
 
@@ -126,7 +126,7 @@ def test_no_worker_does_two_things_at_once_and_bandwidth_never_hurts(
             chunks = tuple(share * value for value in seconds)
             return StepTime(0.1, () if at.action == "W" else chunks, sums=1, sum_bytes=size)
 
-        return play(schedules, Costs(step, lambda message: [size] * len(seconds), Link(bandwidth, latency), shards))
+        return play(schedules, step, lambda message: [size] * len(seconds), Link(bandwidth, latency), shards)
 
     slow, fast = played(1.0), played(3.0)
     assert fast.seconds <= slow.seconds + 1e-9
@@ -140,7 +140,7 @@ def test_no_worker_does_two_things_at_once_and_bandwidth_never_hurts(
 def test_a_trace_is_in_chromes_format() -> None:
     """Complete events with what the format requires; those of a track do not overlap."""
     link = Link(bytes_per_second=1, latency=0.5)
-    trace = play(TWO, Costs(walk(0.1, 0.3), lambda message: (0.2, 0.7), link)).trace()
+    trace = play(TWO, walk(0.1, 0.3), lambda message: (0.2, 0.7), link).trace()
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert {event["name"] for event in events} == {"p1", "W1", "z1", "p2", "W2", "z2", "m1"}
     for event in trace["traceEvents"]:

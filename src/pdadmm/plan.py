@@ -65,6 +65,8 @@ class MemoryPlan:
     program: int
     disk: int
     """Beside the memory: in mapped files."""
+    workers: tuple[int, ...]
+    """Of a worker of each stage: its layers, the features at the first, and work, wherever the arrays are."""
 
     @property
     def total(self) -> int:
@@ -72,9 +74,9 @@ class MemoryPlan:
         return self.auxiliaries + self.data + self.weights + self.work + self.checkpoint + self.program
 
     def to_mapping(self) -> dict[str, int]:
-        """Plain values, with the total."""
+        """All of the run, with the total."""
         terms = asdict(self)
-        disk = terms.pop("disk")
+        disk, _ = terms.pop("disk"), terms.pop("workers")
         return {**terms, "total": self.total, "disk": disk}
 
 
@@ -93,6 +95,7 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
     is_disk, processes, rows = config.storage == "disk", config.workers * config.shards, shape.samples + shape.tests
     stages = _stages(config, shape, place(config, shape))
     arrays, weights, saved, work = (config.shards * sum(terms) for terms in zip(*map(astuple, stages), strict=True))
+    workers = [stage.arrays + stage.weights + stage.work for stage in stages]
     item = _item(config)
     scaled = item * rows * shape.features
     read = 0 if is_disk else 4 * rows * shape.features
@@ -108,19 +111,12 @@ def plan_memory(config: Config, shape: Shape, data: Dataset | None = None) -> Me
         checkpoint=FILE_BUFFERS * processes if config.saves else 0,
         program=held * (processes + (processes > 1)),  # every other process, and the one that starts them, as this one
         disk=arrays + scaled if is_disk else 0,
+        workers=(workers[0] + item * -(-shape.samples // config.shards) * shape.features, *workers[1:]),
     )
     free = available_memory()
     if is_disk or not config.saves or not (free is None or has_room(saved, free - (plan.total - resident_memory()))):
         return plan
     return replace(plan, checkpoint=plan.checkpoint + saved)
-
-
-def worker_memory(config: Config, shape: Shape, placement: Placement) -> list[int]:
-    """Bytes that a worker of each stage needs for its layers, of the shard that has most; the program is not in it."""
-    stages = _stages(config, shape, placement)
-    found = [stage.arrays + stage.weights + stage.work for stage in stages]
-    found[0] += _item(config) * -(-shape.samples // config.shards) * shape.features
-    return found
 
 
 @dataclass(frozen=True)

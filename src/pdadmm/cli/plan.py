@@ -17,7 +17,7 @@ from pdadmm.growth import parse_schedule
 from pdadmm.machine import available_memory, format_bytes
 from pdadmm.math.losses import is_regression
 from pdadmm.notation import format_hidden
-from pdadmm.plan import Shape, check_room, place, plan_memory, plan_seconds, worker_memory
+from pdadmm.plan import Shape, check_room, place, plan_memory, plan_seconds
 from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     shape, data = shape_of(arguments, config)
     placement, storage = place(config, shape), storage_of(config)
     seconds = plan_seconds(config, shape)  # first, for the matrix library takes its buffers then, which are counted
-    plan, workers = plan_memory(config, shape, data), worker_memory(config, shape, placement)
+    plan = plan_memory(config, shape, data)
     if storage.is_disk and data is not None and data.test is None and shape.tests:  # the two parts will be copies
         parts = data.train.X.nbytes * config.shards * min(2, config.workers)
         plan = dataclasses.replace(plan, disk=plan.disk + parts)
@@ -59,14 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
         sizes = {"samples": shape.samples, "test_samples": shape.tests}
         sizes |= {"features": shape.features, "outputs": shape.outputs}
         found = {"memory": plan.to_mapping(), "available": free, "placement": str(placement)}
-        print(json.dumps({**sizes, **found, "worker_memory": workers, "epoch_seconds": seconds}))
+        print(json.dumps({**sizes, **found, "worker_memory": plan.workers, "epoch_seconds": seconds}))
     else:
         print(describe(config, shape))
         for name, size in [*plan.to_mapping().items(), ("available", free)]:
             if size or name not in ("disk", "available"):
                 print(f"  {name:<12} {format_bytes(size or 0):>10}")
         if config.workers > 1:
-            each = ", ".join(map(format_bytes, workers))
+            each = ", ".join(map(format_bytes, plan.workers))
             print(f"layers of each worker {placement}; memory of each, beside its program: {each}")
         print(f"an epoch would take about {seconds:.3g} s here, by its operations")
     check_room(config, plan, storage)

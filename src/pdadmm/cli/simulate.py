@@ -99,9 +99,9 @@ def parse_quantity(text: str, name: str, units: Mapping[str, float]) -> float:
 
 def _row(one: Simulation) -> dict[str, Any]:
     """A line of a sweep."""
-    mapping = one.to_mapping()
-    row = {name: mapping[name] for name in ("speedup", "efficiency", "epoch_seconds", "placement")}
-    return {"workers": one.config.workers, "shards": one.config.shards, **row, "bottleneck": one.bottleneck()[0]}
+    row = {name: getattr(one, name) for name in ("speedup", "efficiency", "epoch_seconds")}
+    row |= {"placement": str(one.placement), "bottleneck": one.bottleneck()[0]}
+    return {"workers": one.config.workers, "shards": one.config.shards, **row}
 
 
 def _print(found: Simulation, mapping: dict[str, Any]) -> None:

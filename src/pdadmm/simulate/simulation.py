@@ -23,9 +23,9 @@ from pdadmm.engine.placement import Placement, balance
 from pdadmm.engine.schedule import Action, Message, Step, make_schedules
 from pdadmm.errors import UserError
 from pdadmm.math.tiles import Tiling
-from pdadmm.plan import Shape, place, worker_memory
+from pdadmm.plan import Shape, place, plan_memory
 from pdadmm.simulate.blocks import BlockTimes
-from pdadmm.simulate.timeline import Costs, Link, StepTime, Timeline, play
+from pdadmm.simulate.timeline import Link, StepTime, Timeline, play
 
 CLUSTER = Link(1.25e9, 5e-5, byte_cpu=2.5e-10, chunk_cpu=5e-5)
 """10 Gbit/s and 50 us."""
@@ -81,10 +81,6 @@ class Timing:
         size = numbers * getattr(torch, config.dtype).itemsize
         return StepTime((flops.fixed + PASS * others * numbers) / rate, chunks, reads, sums, float(size))
 
-    def costs(self, link: Link) -> Costs:
-        """For `play`."""
-        return Costs(self.step, self._chunk_bytes, link, self.config.shards)
-
     def _flops_and_rate(self, action: Action, layer: int) -> tuple[Flops, float]:
         """Operations of a step, and how many it does a second."""
         flops = step_flops(self.config, self.shape.widths(self.config), action, layer)
@@ -95,7 +91,8 @@ class Timing:
         """Seconds of making m of a layer, for one sample."""
         return self.layers[layer].m / self.layers[layer].rows
 
-    def _chunk_bytes(self, message: Message) -> list[float]:
+    def chunk_bytes(self, message: Message) -> list[float]:
+        """The size of a message, chunk by chunk."""
         width = self.shape.widths(self.config)[message.layer + (message.kind == "m")]
         item = 2 if self.config.messages == "bfloat16" else getattr(torch, self.config.dtype).itemsize
         return [float(item * width * rows) for rows in self.chunk_rows]
@@ -153,23 +150,9 @@ class Simulation:
         share = self.timeline.busy(longest) / self.epoch_seconds
         return "compute", f"worker {longest + 1} computes {share:.0%} of the epoch"
 
-    def workers(self) -> list[dict[str, Any]]:
-        """What the worker of each stage does; all shards do the same. Layers count from 1."""
-        timeline, memory = self.timeline, worker_memory(self.config, self.shape, self.placement)
-        return [
-            {
-                "layers": [layer + 1 for layer in layers],
-                "busy_seconds": timeline.busy(stage),
-                "idle_share": max(0.0, 1 - timeline.busy(stage) / timeline.seconds),
-                "bytes_sent": timeline.bytes_sent(stage),
-                "memory_bytes": memory[stage],
-            }
-            for stage, layers in enumerate(self.placement.stages)
-        ]
-
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        kind, why = self.bottleneck()
+        """Plain values for JSON; `workers` says what the worker of each stage does, in every shard. Layers from 1."""
+        timeline, memory, (kind, why) = self.timeline, plan_memory(self.config, self.shape).workers, self.bottleneck()
         return {
             "speedup": self.speedup,
             "efficiency": self.efficiency,
@@ -178,7 +161,16 @@ class Simulation:
             "losses": self.losses(),
             "bottleneck": {"kind": kind, "why": why},
             "placement": str(self.placement),
-            "workers": self.workers(),
+            "workers": [
+                {
+                    "layers": [layer + 1 for layer in layers],
+                    "busy_seconds": timeline.busy(stage),
+                    "idle_share": max(0.0, 1 - timeline.busy(stage) / timeline.seconds),
+                    "bytes_sent": timeline.bytes_sent(stage),
+                    "memory_bytes": memory[stage],
+                }
+                for stage, layers in enumerate(self.placement.stages)
+            ],
         }
 
 
@@ -187,7 +179,7 @@ def simulate(config: Config, shape: Shape, layers: Sequence[BlockTimes], link: L
     check_can_simulate(config, shape)
     placement, timing = place(config, shape), Timing(config, shape, layers)
     schedules = make_schedules(placement.stages)
-    timeline, free = (play(schedules, timing.costs(one)) for one in (link, Link()))
+    timeline, free = (play(schedules, timing.step, timing.chunk_bytes, one, config.shards) for one in (link, Link()))
     return Simulation(config, shape, placement, serial_seconds(config, shape, layers), timeline, free)
 
 
@@ -219,8 +211,8 @@ def better_placement(found: Simulation, layers: Sequence[BlockTimes], link: Link
 def sweep(kind: str, config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link) -> list[Simulation]:
     """From one worker to one a layer, each number balanced anew; or as many workers in 1, 2, 4, … shards."""
     if kind == "workers":
-        count = len(layers)
-        counts = sorted({round(1 + i * (count - 1) / (MOST_COUNTS - 1)) for i in range(MOST_COUNTS)})
+        apart = -(-len(layers) // MOST_COUNTS)
+        counts = [*range(1, len(layers), apart), len(layers)]
         many = [dataclasses.replace(config, workers=workers, placement=None) for workers in counts]
     else:
         most = min(shape.samples, max(1, MOST_WORKERS // config.workers))

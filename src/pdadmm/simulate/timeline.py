@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -57,16 +57,6 @@ class StepTime:
     sums: int = 0
     sum_bytes: float = 0.0
     """Of one shard; before a W-step, after any other."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What steps and messages cost."""
-
-    step: Callable[[Step], StepTime]
-    chunk_bytes: Callable[[Message], Sequence[float]]
-    link: Link = field(default_factory=Link)
-    shards: int = 1
 
 
 @dataclass(frozen=True)
@@ -114,13 +104,20 @@ class Timeline:
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def play(schedules: Sequence[Schedule], costs: Costs, iterations: int = ITERATIONS) -> Timeline:
+def play(
+    schedules: Sequence[Schedule],
+    step_time: Callable[[Step], StepTime],
+    chunk_bytes: Callable[[Message], Sequence[float]],
+    link: Link,
+    shards: int = 1,
+    iterations: int = ITERATIONS,
+) -> Timeline:
     """Play so many iterations of all stages, of which the last is told; a deadlock raises graphlib's CycleError."""
-    graph = _Graph(len(schedules), costs)
+    graph = _Graph(len(schedules), chunk_bytes, link, shards)
     for _ in range(iterations):
         for stage, schedule in enumerate(schedules):
             for step in schedule:
-                graph.add_step(stage, step)
+                graph.add_step(stage, step, step_time(step))
         graph.end_iteration()
     starts: dict[Node, float] = {}
     ends: dict[Node, float] = {}
@@ -131,7 +128,7 @@ def play(schedules: Sequence[Schedule], costs: Costs, iterations: int = ITERATIO
         if node[0] == "end":  # the reports go round a ring twice, behind what the system has taken of the messages
             for _ in range(2 * (len(schedules) - 1)):
                 in_line = max(0.0, ends["is out", node[1]] - ends[node])
-                ends[node] += min(in_line, costs.link.queue_bytes / costs.link.bytes_per_second) + costs.link.latency
+                ends[node] += min(in_line, link.queue_bytes / link.bytes_per_second) + link.latency
     begin, last = (ends["end", iterations - 2] if iterations > 1 else 0.0), iterations - 1
     spans = []
     for node, (stage, track, name, size) in graph.told.items():
@@ -148,11 +145,11 @@ Node = tuple[Any, ...]
 class _Graph:
     """What happens, with its seconds and what comes before it."""
 
-    def __init__(self, stages: int, costs: Costs) -> None:
+    def __init__(self, stages: int, chunk_bytes: Callable[[Message], Sequence[float]], link: Link, shards: int) -> None:
         self.before: dict[Node, list[Node]] = {}
         self.seconds: dict[Node, float] = {}
         self.told: dict[Node, tuple[int, str, str, float]] = {}  # stage, track, name and bytes
-        self._costs, self._iteration = costs, 0
+        self._chunk_bytes, self._link, self._shards, self._iteration = chunk_bytes, link, shards, 0
         self._last: list[list[Node]] = [[] for _ in range(stages)]  # what a stage did last
         self._out: list[list[Node]] = [[] for _ in range(stages)]  # what was last on its way out
 
@@ -167,9 +164,8 @@ class _Graph:
         self._last = [[end] for _ in self._last]
         self._iteration += 1
 
-    def add_step(self, stage: int, step: Step) -> None:
+    def add_step(self, stage: int, step: Step, time: StepTime) -> None:
         """A step of a stage, after all that were added before it."""
-        time = self._costs.step(step)
         if step.action == "W":
             self._sum_over_shards(stage, step, time)
         self._work(stage, "before", step, 0, time.before)
@@ -192,7 +188,7 @@ class _Graph:
         """The stage computes, after all it did so far, and takes in the chunk of a message."""
         before = list(self._last[stage])
         if needs is not None:
-            seconds += self._costs.link.cpu(self._costs.chunk_bytes(needs)[chunk])
+            seconds += self._link.cpu(self._chunk_bytes(needs)[chunk])
             if needs.kind == "p" or self._iteration:  # the first iteration's m is there from the start
                 before.append(("arrives", self._iteration, needs, chunk))
         node = self._add((what, self._iteration, step, chunk), before, seconds)
@@ -201,7 +197,7 @@ class _Graph:
             self.told[node] = (stage, TRACKS[0], f"{step.action}{step.layer + 1}", 0.0)
 
     def _send(self, stage: int, step: Step, message: Message, chunk: int) -> None:
-        link, size = self._costs.link, self._costs.chunk_bytes(message)[chunk]
+        link, size = self._link, self._chunk_bytes(message)[chunk]
         is_m = message.kind == "m"  # for the next iteration, while p is for this one
         ready = [("has read", self._iteration, message)] if is_m else []
         name = f"{message.kind}{message.layer + 1}"
@@ -220,7 +216,7 @@ class _Graph:
 
     def _sum_over_shards(self, stage: int, step: Step, time: StepTime) -> None:
         """A ring: each shard passes on what it got, until everyone has all."""
-        others, link = self._costs.shards - 1, self._costs.link
+        others, link = self._shards - 1, self._link
         if others and time.sums:
             size = others * time.sum_bytes
             seconds = size / link.bytes_per_second + time.sums * others * link.latency + 2 * size * link.byte_cpu
