@@ -35,7 +35,8 @@ def parse_schedule(text: str, depth: int, epochs: int) -> list[tuple[int, int]]:
     if text == "off":
         return [(0, depth)]
     if text == "auto":
-        return _auto(depth, epochs)
+        half = int(AUTO_SHARE * epochs)
+        return [(0, depth)] if depth <= AUTO_START or half == 0 else [(0, AUTO_START), (half, depth)]
     if match := re.fullmatch(r"(\d+)\+(\d+)@(\d+)", text):
         start, add, every = map(int, match.groups())
         if not (start and add and every):
@@ -50,14 +51,6 @@ def parse_schedule(text: str, depth: int, epochs: int) -> list[tuple[int, int]]:
         raise UserError(f"grow must be off, auto, a rule such as 1+1@2 or a list such as 0:2,5:all; got {text!r}")
     _check(pairs, text, depth, epochs)
     return pairs
-
-
-def _auto(depth: int, epochs: int) -> list[tuple[int, int]]:
-    """Two layers first, then all of them."""
-    joining = int(AUTO_SHARE * epochs)
-    if depth <= AUTO_START or joining == 0:
-        return [(0, depth)]
-    return [(0, AUTO_START), (joining, depth)]
 
 
 def _check(pairs: list[tuple[int, int]], text: str, depth: int, epochs: int) -> None:

@@ -83,7 +83,7 @@ def test_zero_gradients_give_finite_step_sizes() -> None:
 
 def test_p_exact_is_the_minimum(layer: tuple[Tensor, ...]) -> None:
     p, W, b, z, q, u = layer
-    system = sub.PSystem.of(W, b, NU, RHO)
+    system = sub.p_system(W, b, NU, RHO)
     best = sub.p_exact(z, W, RHO * q - u, system, NU, torch.empty_like(p))
     (slope,) = torch.autograd.grad(phi(best.requires_grad_(), W, b, z, q, u), best)
     assert float(slope.abs().max()) < 1e-12
@@ -93,7 +93,7 @@ def test_W_exact_is_the_joint_minimum_of_W_and_b(layer: tuple[Tensor, ...]) -> N
     p, W, _, z, _, _ = layer
     prox, ridge = 0.4, 0.2
     pc, zc = p - p.mean(0), z - z.mean(0)
-    best = sub.W_exact(pc.T @ pc, zc.T @ pc, W, prox, ridge).W.requires_grad_()
+    best = sub.W_exact(pc.T @ pc, zc.T @ pc, W, prox, ridge)[0].requires_grad_()
     b = (z - p @ best.detach().T).mean(0).requires_grad_()
     value = ((z - p @ best.T - b) ** 2).sum() / 2 + prox / 2 * ((best - W) ** 2).sum() + ridge / 2 * (best**2).sum()
     for slope in torch.autograd.grad(value, [best, b]):

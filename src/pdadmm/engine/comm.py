@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
@@ -87,6 +88,19 @@ class ChunkOutbox(_Chunks):
         with self._world.sending(part, f"sending {self._kind} to rank {self._rank}"):
             self._works[chunk] = dist.isend(part, self._rank, tag=self._tag(chunk))
 
+    def send_all(self) -> None:
+        """Send the whole array."""
+        for chunk in range(len(self._bounds)):
+            self.send(chunk)
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The link to a neighbouring stage."""
+
+    inbox: ChunkInbox
+    outbox: ChunkOutbox
+
 
 class DistributedWorld(World):
     """This process among the others of its run; made once the environment of our launcher or of torchrun is there.
@@ -130,14 +144,19 @@ class DistributedWorld(World):
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Count the body as waiting."""
-        with self.traffic.waiting(), self._in_touch(what):
+        began = time.perf_counter()
+        with self._in_touch(what):
             yield
+        self.traffic.wait_seconds += time.perf_counter() - began
 
     @contextmanager
     def sending(self, tensor: Tensor, what: str) -> Iterator[None]:
         """Count the body as sending this tensor."""
-        with self.traffic.sending(tensor), self._in_touch(what):
+        began = time.perf_counter()
+        with self._in_touch(what):
             yield
+        self.traffic.send_seconds += time.perf_counter() - began
+        self.traffic.bytes_sent += tensor.numel() * tensor.element_size()
 
     def agree(self, notes: Mapping[str, object]) -> None:
         """Compare everyone's notes with those of rank 0."""
@@ -198,13 +217,12 @@ class DistributedWorld(World):
         with self.waiting(f"waiting for rank {self.rank_of(stage)}"):
             dist.recv(tensor, self.rank_of(stage), tag=_WHOLE)
 
-    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkInbox:
-        """Where p or m arrives."""
-        return ChunkInbox(self, kind, stage, array, bounds)
-
-    def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkOutbox:
-        """From where p or m goes."""
-        return ChunkOutbox(self, kind, stage, array, bounds)
+    def boundary(self, stage: int, arrives: Tensor, leaves: Tensor, bounds: Bounds) -> Boundary:
+        """To the left p goes and m comes, to the right the other way round."""
+        kinds = ("m", "p") if stage < self.stage else ("p", "m")
+        return Boundary(
+            ChunkInbox(self, kinds[0], stage, arrives, bounds), ChunkOutbox(self, kinds[1], stage, leaves, bounds)
+        )
 
     def close(self) -> None:
         """Leave together: a process that tears down its connections while another still uses them would abort it."""

@@ -39,18 +39,10 @@ from pdadmm.math.tiles import Tiling
 from pdadmm.network import Network
 
 if TYPE_CHECKING:
-    from pdadmm.engine.comm import ChunkInbox, ChunkOutbox
+    from pdadmm.engine.comm import Boundary
 
 VARIABLES = ("p", "W", "b", "z", "q")
 _REPORT_FIELDS = tuple(field.name for field in dataclasses.fields(LayerReport))
-
-
-@dataclass
-class Boundary:
-    """The link to a neighbouring stage."""
-
-    inbox: ChunkInbox
-    outbox: ChunkOutbox
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,8 @@ class Engine:
         self._left: Boundary | None = None
         self._right: Boundary | None = None
         self._usage = torch.zeros(5, dtype=torch.float64)
-        self._spent = torch.zeros(5, dtype=torch.float64)
+        self.spent = (0.0, 0.0, 0.0)
+        """The seconds that this process computed, waited and sent in the last iteration."""
         self._regresses = False
         self.evaluation = Evaluation(config, problem, self.layers, self._world)
         self._batches: Batches | None = None
@@ -163,24 +156,11 @@ class Engine:
         before, began = dataclasses.replace(self._world.traffic), time.perf_counter()
         reports = self._iterate(ridge)
         after = self._world.traffic
-        self._spent = torch.tensor(
-            [
-                time.perf_counter() - began,
-                after.wait_seconds - before.wait_seconds,
-                after.send_seconds - before.send_seconds,
-                after.bytes_sent - before.bytes_sent,
-                1,
-            ],
-            dtype=torch.float64,
-        )
-        self._usage += self._spent
+        seconds, waited = time.perf_counter() - began, after.wait_seconds - before.wait_seconds
+        sent, count = after.send_seconds - before.send_seconds, after.bytes_sent - before.bytes_sent
+        self._usage += torch.tensor([seconds, waited, sent, count, 1], dtype=torch.float64)
+        self.spent = (seconds - waited - sent, waited, sent)
         return reports
-
-    @property
-    def spent(self) -> tuple[float, float, float]:
-        """The seconds that this process computed, waited and sent in the last iteration."""
-        seconds, waited, sent = self._spent[:3].tolist()
-        return seconds - waited - sent, waited, sent
 
     def usage(self) -> list[Usage]:
         """What every process did in the iterations so far, stage by stage, on every process."""
@@ -336,16 +316,16 @@ class Engine:
             # Its sums are under way while the stage's other layers are visited.
             first.lane = 1 if len(own) > 1 else 0
             stage = self.layers.placement.owner(before)
-            inbox = self._world.inbox("m", stage, self._wire(first.p.shape[1]), bounds)
+            m = self._wire(first.p.shape[1])
             first.rounded_p = self._wire(first.p.shape[1]) if self._rounds else None
             sent = first.p if first.rounded_p is None else first.rounded_p
-            self._left = Boundary(inbox, self._world.outbox("p", stage, sent, bounds))
-            inbox.post()
+            self._left = self._world.boundary(stage, m, sent, bounds)
+            self._left.inbox.post()
         if after is not None:
             stage = self.layers.placement.owner(after)
-            inbox, m = self._world.inbox("p", stage, self._wire(len(last.b)), bounds), self._wire(len(last.b))
+            p, m = self._wire(len(last.b)), self._wire(len(last.b))
             last.rounded_m = m if self._rounds else None
-            self._right = Boundary(inbox, self._world.outbox("m", stage, m, bounds))
+            self._right = self._world.boundary(stage, p, m, bounds)
 
     def _send_first_p(self) -> None:
         """p where the growth stage begins, which L_rho is measured with there."""
@@ -356,23 +336,21 @@ class Engine:
         first = self.blocks[0].state
         if first.round_p(slice(None)) and first.a is not None:
             self.layers.fill_linear(first, first.a)
-        for chunk in range(len(list(self._ws.tiling.chunks()))):
-            self._left.outbox.send(chunk)
+        self._left.outbox.send_all()
 
     def _send_first_m(self, as_saved: Tensor | None = None) -> None:
         """m that the first iteration begins with, rounded anew unless it was saved as it was sent."""
         if self._right is None:
             return
-        if as_saved is not None:
-            wire = self._right.outbox.array
-            if (as_saved.shape, as_saved.dtype) != (wire.shape, wire.dtype):
-                raise DamageError("the checkpoint's message does not fit")
-            wire.copy_(as_saved)
-        for chunk in range(len(list(self._ws.tiling.chunks()))):
-            if as_saved is None:
+        if as_saved is None:
+            for chunk in range(len(list(self._ws.tiling.chunks()))):
                 self._send_message(chunk)
-            else:
-                self._right.outbox.send(chunk)
+            return
+        wire = self._right.outbox.array
+        if (as_saved.shape, as_saved.dtype) != (wire.shape, wire.dtype):
+            raise DamageError("the checkpoint's message does not fit")
+        wire.copy_(as_saved)
+        self._right.outbox.send_all()
 
     def _wire(self, width: int) -> Tensor:
         """An array as it crosses a boundary."""

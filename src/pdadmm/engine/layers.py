@@ -67,23 +67,12 @@ class Layers:
         self._weights = method_weights(config)
         self._solver = get_solver(config, self._weights)
         self._output_solver = get_solver(config, self._weights.of_output())
-        self.workspace = self._workspace()
-
-    def _workspace(self) -> Workspace:
-        problem, world = self._problem, self._world
         scratch = max(self._solver.scratch_width(n_in, n_out) for n_in, n_out in pairwise(self.widths))
         rows = default_tile_rows(max(self.widths))
-        tiling = Tiling(problem.num_samples, rows, world.shard, world.num_shards, max(self._config.hidden))
+        tiling = Tiling(problem.num_samples, rows, world.shard, world.num_shards, max(config.hidden))
         reduce = world.sum_over_shards if world.num_shards > 1 else None
-        return Workspace(
-            tiling,
-            max(self.widths),
-            scratch,
-            problem.dtype,
-            problem.device,
-            reduce,
-            problem.storage.empty,
-        )
+        empty = problem.storage.empty
+        self.workspace = Workspace(tiling, max(self.widths), scratch, problem.dtype, problem.device, reduce, empty)
 
     # --- who is where
 
@@ -124,7 +113,10 @@ class Layers:
             elif start is None:
                 self._fill_targets(state.z, state.z)
             self._add(layer, state)
-            self._pass_on(layer, state)
+            after = self.after(layer)
+            if after is not None and self.placement.owner(after) != self._world.stage:
+                assert state.q is not None
+                self._world.send(state.q, self.placement.owner(after))
 
     def _first_p(self, layer: int) -> Tensor:
         """A layer's first p: the data, or a copy of the q before it."""
@@ -138,13 +130,6 @@ class Layers:
         p = self.array(self.widths[before + 1])
         self._world.receive(p, self.placement.owner(before))
         return p
-
-    def _pass_on(self, layer: int, state: LayerState) -> None:
-        """Send q to the stage that builds the next layer, if that is another."""
-        after = self.after(layer)
-        if after is not None and self.placement.owner(after) != self._world.stage:
-            assert state.q is not None
-            self._world.send(state.q, self.placement.owner(after))
 
     def _draw(self, layer: int, stream: int | None = None) -> tuple[Tensor, Tensor]:
         problem, config = self._problem, self._config

@@ -6,16 +6,14 @@ torch.distributed; a run in one process uses `World` itself and needs nothing of
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from pdadmm.engine.comm import ChunkInbox, ChunkOutbox
+    from pdadmm.engine.comm import Boundary
 
 Bounds = Sequence[tuple[int, int]]
 """First and last row of each chunk."""
@@ -28,21 +26,6 @@ class Traffic:
     wait_seconds: float = 0.0
     send_seconds: float = 0.0
     bytes_sent: int = 0
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the body as waiting."""
-        began = time.perf_counter()
-        yield
-        self.wait_seconds += time.perf_counter() - began
-
-    @contextmanager
-    def sending(self, tensor: Tensor) -> Iterator[None]:
-        """Count the body as sending this tensor."""
-        began = time.perf_counter()
-        yield
-        self.send_seconds += time.perf_counter() - began
-        self.bytes_sent += tensor.numel() * tensor.element_size()
 
 
 class World:
@@ -84,12 +67,8 @@ class World:
         """Receive a whole tensor from another stage."""
         raise AssertionError("there is no other stage")
 
-    def inbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkInbox:
-        """Where arrays of this kind arrive from another stage."""
-        raise AssertionError("there is no other stage")
-
-    def outbox(self, kind: str, stage: int, array: Tensor, bounds: Bounds) -> ChunkOutbox:
-        """From where arrays of this kind go to another stage."""
+    def boundary(self, stage: int, arrives: Tensor, leaves: Tensor, bounds: Bounds) -> Boundary:
+        """The link to a neighbouring stage, by which one array arrives and another leaves."""
         raise AssertionError("there is no other stage")
 
     def close(self) -> None:

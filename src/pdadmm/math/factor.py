@@ -14,12 +14,11 @@ Only the lower half of a matrix is ever read.
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
-from pdadmm.math.threads import FEW_ROWS, one_thread
+from pdadmm.math.threads import threads_for, with_threads
 from pdadmm.math.tiles import split, sum_of_squares
 
 BLOCK = 128  # rows of a diagonal block, which one thread factors; wide matrices get larger ones
@@ -54,7 +53,7 @@ class Factor:
     @staticmethod
     def _factor_diagonal(diagonal: Tensor) -> Tensor:
         """Replace a diagonal block by its factor; returns the factor's inverse."""
-        with one_thread():
+        with with_threads(1):
             factor, info = torch.linalg.cholesky_ex(diagonal)
             if int(info):
                 factor.fill_(math.nan)
@@ -66,7 +65,7 @@ class Factor:
     def solve(self, right: Tensor) -> Tensor:
         """X with X L Lᵀ = `right`, in its place."""
         L = self._L
-        with _few(right):
+        with threads_for(len(right)):
             for block, inverse in zip(self._blocks, self._inverses, strict=True):
                 part = right[:, block]
                 if block.start:
@@ -102,12 +101,7 @@ class Factor:
     def length_squared(self, rows: Tensor) -> Tensor:
         """|rows L|² = <rows (L Lᵀ), rows>, as a float64 scalar."""
         total = torch.zeros((), dtype=torch.float64, device=rows.device)
-        with _few(rows):
+        with threads_for(len(rows)):
             for block in self._blocks:
                 total += sum_of_squares(torch.mm(rows[:, block.start :], self._L[block.start :, block]))
         return total
-
-
-def _few(rows: Tensor) -> AbstractContextManager[None]:
-    """Products with few rows are split by threads along the sum, so they get one thread."""
-    return one_thread() if len(rows) < FEW_ROWS else nullcontext()

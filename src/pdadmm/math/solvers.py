@@ -58,7 +58,7 @@ class Exact:
     ) -> float:
         """p = (nu (z - b) W + m)(nu WᵀW + rho I)⁻¹, and the sums pᵀp, zᵀp, Σp, Σz."""
         nu, rho, relax = self._weights.nu, self._weights.rho, self._weights.p_relax
-        system = None if s.is_input else sub.PSystem.of(s.W, s.b, nu, rho)
+        system = None if s.is_input else sub.p_system(s.W, s.b, nu, rho)
         moved = ws.sum("moved", dtype=torch.float64)
         for index, chunk in enumerate(ws.chunks()):
             if system is not None:
@@ -142,12 +142,12 @@ class Exact:
         cross.addr_(z_mean, p_mean, alpha=-count)
         if s.is_inserted:
             cross.diagonal().add_(s.gram_scale * ridge)
-        step = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, s.gram_scale * ridge + l2 / nu, relax)
-        b = z_mean - step.W @ p_mean
+        W, drop = sub.W_exact(gram, cross, s.W, s.gram_scale * delta, s.gram_scale * ridge + l2 / nu, relax)
+        b = z_mean - W @ p_mean
         # |p ΔWᵀ + 1 Δbᵀ|² = tr(ΔW C ΔWᵀ) + N |ΔW mean(p) + Δb|², of which the step knows the first part
-        shift = (step.W - s.W) @ p_mean + (b - s.b)
-        s.W, s.b = step.W, b
-        drop = nu * (step.drop + count / 2 * float(sum_of_rows(shift, squared=True)))
+        shift = (W - s.W) @ p_mean + (b - s.b)
+        s.W, s.b = W, b
+        drop = nu * (drop + count / 2 * float(sum_of_rows(shift, squared=True)))
         return drop, drop
 
     def a_tile(self, s: LayerState, rows: slice, ws: Workspace) -> Tensor:
@@ -155,9 +155,15 @@ class Exact:
         return linear_tile(s, rows, ws)
 
     def _data_gram(self, s: LayerState, ws: Workspace) -> tuple[Tensor, Tensor]:
-        """The centred Gram matrix of the data, to be overwritten, and their mean; computed once, in float64."""
+        """The centred Gram matrix of the data, to be overwritten, and their mean.
+
+        Computed once, exact to float64: raw features may have large offsets.
+        """
         if self._input_gram is None:
-            self._input_gram = _data_gram(s.p, ws)
+            mean, sums = ws.mean(s.p), ws.sum("x gram", s.p.shape[1], s.p.shape[1], dtype=torch.float64)
+            for rows in ws.tiling.walk(sums):
+                sums.add_gram(ws.exact(s.p[rows]).sub_(mean))
+            self._input_gram = sums.take().to(s.p.dtype), mean.to(s.p.dtype)
         gram, p_mean = self._input_gram
         return gram.clone(), p_mean
 
@@ -189,14 +195,16 @@ class Linearized:
         n_out, n_in = s.W.shape
         gradient, e_sum, p_sum = self._sums(s, ws)
         drop = ws.sum("moved", dtype=torch.float64)
-        one_tau = self._one_tau(s, m, ws) if self._one_step and not s.is_input else None
+        one_tau = stored = None
+        if self._one_step and not s.is_input:
+            one_tau, stored = self._one_tau(s, m, ws), ws.scratch(n_in, n_out)
         # a - z; over g Wᵀ where that is kept
         e = ws.scratch(n_in, n_out)[1] if self._one_step else ws.scratch(n_out)[0]
         for index, chunk in enumerate(ws.chunks()):
             if not s.is_input:
                 falls = ws.row_values(1, chunk.rows.stop - chunk.rows.start)[0]
                 for rows in chunk.tiles:
-                    g, gW = self._p_gradient(s, rows, m, ws) if one_tau is None else self._stored(s, rows, ws)
+                    g, gW = self._p_gradient(s, rows, m, ws) if stored is None else [part[rows] for part in stored]
                     g_square = _row_squares(g)
                     tau = self._tau(g_square, gW) if one_tau is None else one_tau
                     falls[within(rows, chunk)] = g_square.div_(tau)[:, 0]
@@ -279,10 +287,6 @@ class Linearized:
         tau = sub.tau_minimum(g_square, gW_square, self._weights.nu, self._weights.rho)
         return self._searched(tau).to(ws.dtype)
 
-    def _stored(self, s: LayerState, rows: slice, ws: Workspace) -> tuple[Tensor, Tensor]:
-        g, gW = ws.scratch(s.W.shape[1], s.W.shape[0])
-        return g[rows], gW[rows]
-
     def _product_pG(self, s: LayerState, G: Tensor, ws: Workspace) -> Tensor:
         """p Gᵀ into the scratch array; returns its squared column norms."""
         (pG,) = ws.scratch(len(G))
@@ -321,11 +325,3 @@ def _row_squares(rows: Tensor) -> Tensor:
 def _close(*sums: TreeSum) -> None:
     for one in sums:
         one.close_chunk()
-
-
-def _data_gram(x: Tensor, ws: Workspace) -> tuple[Tensor, Tensor]:
-    """Centred Gram matrix and mean of the data, exact to float64: raw features may have large offsets."""
-    mean, gram = ws.mean(x), ws.sum("x gram", x.shape[1], x.shape[1], dtype=torch.float64)
-    for rows in ws.tiling.walk(gram):
-        gram.add_gram(ws.exact(x[rows]).sub_(mean))
-    return gram.take().to(x.dtype), mean.to(x.dtype)

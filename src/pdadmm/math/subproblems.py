@@ -80,54 +80,41 @@ def theta_minimum(G_square: Tensor, pG_square: Tensor, nu: float, l2: float) -> 
     return torch.where(theta > 0, theta, 1.0)
 
 
-@dataclass(frozen=True)
-class PSystem:
-    """What the exact p-step multiplies by; the condition of the matrix is modest, so its inverse is safe."""
+def p_system(W: Tensor, b: Tensor, nu: float, rho: float) -> tuple[Tensor, Tensor]:
+    """What the exact p-step multiplies by and adds: (nu WᵀW + rho I)⁻¹ and the row - nu bᵀW (nu WᵀW + rho I)⁻¹.
 
-    inverse: Tensor  # (nu WᵀW + rho I)⁻¹
-    shift: Tensor  # - nu bᵀW (nu WᵀW + rho I)⁻¹, a row
-
-    @classmethod
-    def of(cls, W: Tensor, b: Tensor, nu: float, rho: float) -> PSystem:
-        """Only the lower half of WᵀW is computed and used."""
-        n = W.shape[1]
-        matrix = W.new_empty(n, n)
-        for panel in panels(n):
-            torch.mm(W[:, panel.start :].t(), W[:, panel], out=matrix[panel.start :, panel])
-        matrix.mul_(nu).diagonal().add_(rho)
-        inverse = Factor(matrix).inverse()
-        return cls(inverse, torch.mv(inverse, torch.mv(W.t(), b)).mul_(-nu))
+    The condition of the matrix is modest, so its inverse is safe. Only the lower half of WᵀW is computed and used.
+    """
+    n = W.shape[1]
+    matrix = W.new_empty(n, n)
+    for panel in panels(n):
+        torch.mm(W[:, panel.start :].t(), W[:, panel], out=matrix[panel.start :, panel])
+    matrix.mul_(nu).diagonal().add_(rho)
+    inverse = Factor(matrix).inverse()
+    return inverse, torch.mv(inverse, torch.mv(W.t(), b)).mul_(-nu)
 
 
-def p_exact(z: Tensor, W: Tensor, m: Tensor, system: PSystem, nu: float, out: Tensor) -> Tensor:
+def p_exact(z: Tensor, W: Tensor, m: Tensor, system: tuple[Tensor, Tensor], nu: float, out: Tensor) -> Tensor:
     """The minimiser of phi in p: (nu (z - b) W + m) (nu WᵀW + rho I)⁻¹. Overwrites m."""
-    return linear(m.addmm_(z, W, alpha=nu), system.inverse, system.shift, out)  # the inverse is its own transpose
-
-
-@dataclass(frozen=True)
-class WStep:
-    """The minimiser over W, and by how much the minimised function has fallen at least."""
-
-    W: Tensor
-    drop: float
+    return linear(m.addmm_(z, W, alpha=nu), *system, out)  # the inverse is its own transpose
 
 
 def W_exact(
     centred_gram: Tensor, centred_cross: Tensor, W: Tensor, prox: float, ridge: float, relax: float = 1.0
-) -> WStep:
+) -> tuple[Tensor, float]:
     """W + omega (W* - W) with W* the minimiser (with b = mean(z) - W mean(p)) of
 
         1/2 |z - p Wᵀ - b|² + prox/2 |W - W_old|² + ridge/2 |W|²
 
-    from the centred sums pᵀp, whose lower half is used, and zᵀp; overwrites both. Without its proximal term the
-    function falls by (omega - omega²/2) |D L|² + omega² prox/2 |D|², D = W* - W, L Lᵀ = pᵀp + (prox + ridge) I, beside
-    what b contributes.
+    from the centred sums pᵀp, whose lower half is used, and zᵀp; overwrites both. Also returned is by how much the
+    function falls without its proximal term, beside what b contributes: (omega - omega²/2) |D L|² + omega² prox/2 |D|²
+    with D = W* - W and L Lᵀ = pᵀp + (prox + ridge) I.
     """
     centred_gram.diagonal().add_(prox + ridge)
     factor = Factor(centred_gram)
     change = factor.solve(centred_cross.add_(W, alpha=prox)) - W
     drop = (relax - relax**2 / 2) * factor.length_squared(change) + relax**2 * prox / 2 * sum_of_squares(change)
-    return WStep(W.add(change, alpha=relax), float(drop))
+    return W.add(change, alpha=relax), float(drop)
 
 
 def q_step(p_next: Tensor, v: Tensor, f: Tensor, nu: float, rho: float) -> Tensor:

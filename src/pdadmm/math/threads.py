@@ -9,16 +9,16 @@ there the last bits of a run may depend on `--threads`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 FEW_ROWS = 64  # products whose result has fewer rows are split by threads along the sum
 
 
-def one_thread() -> AbstractContextManager[None]:
-    """Run the body on one thread."""
-    return with_threads(1)
+def threads_for(rows: int) -> AbstractContextManager[None]:
+    """Run the body, products with so many rows, on one thread if they are few."""
+    return with_threads(1) if rows < FEW_ROWS else nullcontext()
 
 
 @contextmanager

@@ -12,7 +12,6 @@ machine's cache likes them. A shard that holds whole subtrees can compute its pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pdadmm.machine import last_level_cache
-from pdadmm.math.threads import FEW_ROWS, one_thread
+from pdadmm.math.threads import threads_for
 
 MAX_CHUNKS = 16
 MIN_CHUNK_ROWS = 256
@@ -169,7 +168,7 @@ class TreeSum:
 
     def add_product(self, left: Tensor, right: Tensor) -> None:
         """Add leftᵀ right, inside the product itself; their rows are samples."""
-        with one_thread() if left.shape[1] < FEW_ROWS else nullcontext():
+        with threads_for(left.shape[1]):
             for left_part, right_part in zip(_parts(left), _parts(right), strict=True):
                 is_first, self._open = self._open is None, self._buffer() if self._open is None else self._open
                 self._open.addmm_(left_part.t(), right_part, beta=0 if is_first else 1)
