@@ -9,7 +9,7 @@ import pytest
 from pdadmm.cli.simulate import RATES, TIMES, parse_quantity
 from pdadmm.config import Config
 from pdadmm.errors import UserError
-from pdadmm.plan import Shape, place
+from pdadmm.plan import Shape, place, plan_memory
 from pdadmm.simulate.blocks import BlockTimes, stated_layers
 from pdadmm.simulate.simulation import Simulation, better_placement, serial_seconds, simulate, sweep
 from pdadmm.simulate.timeline import Link
@@ -35,29 +35,27 @@ def test_one_worker_takes_the_sum_of_its_layers(solver: str) -> None:
     found = simulate(config(solver=solver), SHAPE, layers)
     assert found.epoch_seconds == pytest.approx(sum(one.p + one.W + one.z for one in layers))
     assert found.serial_seconds == pytest.approx(found.epoch_seconds)
-    (worker,) = found.to_mapping()["workers"]
+    (worker,) = found.each([0])
     assert worker["idle_share"] == pytest.approx(0)
     assert worker["bytes_sent"] == 0
-    assert found.bottleneck()[0] == "compute"
+    assert found.bottleneck == "compute"
 
 
 def test_the_plan_is_the_engines_own() -> None:
     """Its placement, and as many bytes as it sends: p and m of the boundary, chunk by chunk."""
     found = simulated(workers=3)
     assert found.placement == place(config(workers=3), SHAPE)
-    assert [worker["bytes_sent"] for worker in found.to_mapping()["workers"]] == [
-        4 * 8000 * 300 * count for count in (1, 2, 1)
-    ]
+    assert [found.timeline.bytes_sent(stage) for stage in range(3)] == [4 * 8000 * 300 * count for count in (1, 2, 1)]
 
 
 def test_speedup_is_bounded_and_bandwidth_helps() -> None:
     slow, fast = (simulated(link, workers=4) for link in (SLOW, FAST))
     assert 1 < fast.speedup <= 4
     assert slow.speedup < fast.speedup
-    assert slow.bottleneck()[0] == "link"
-    assert "communication makes the epoch" in slow.bottleneck()[1]
-    assert fast.bottleneck()[0] == "compute"
-    assert sum(slow.losses().values()) == pytest.approx(1 - slow.efficiency)
+    assert slow.bottleneck == "link"
+    assert "communication makes the epoch" in slow.why
+    assert fast.bottleneck == "compute"
+    assert sum(slow.losses.values()) == pytest.approx(1 - slow.efficiency)
 
 
 def test_measured_layers_take_the_place_of_operations() -> None:
@@ -65,7 +63,7 @@ def test_measured_layers_take_the_place_of_operations() -> None:
     assert simulate(config(), SHAPE, times).epoch_seconds == pytest.approx(8 * 6)
     two = simulate(config(workers=2, placement="4,4"), SHAPE, times, Link())
     # m is made once, by whichever worker: no more and no less is computed in all.
-    assert sum(worker["busy_seconds"] for worker in two.to_mapping()["workers"]) == pytest.approx(8 * 6)
+    assert sum(map(two.timeline.busy, range(2))) == pytest.approx(8 * 6)
     # Half of the samples: what has a row for each takes half as long, n × n systems take as long as before.
     half = serial_seconds(config(), dataclasses.replace(SHAPE, samples=4000), times)
     assert 8 * (2 + 4 / 2) < half < 8 * (2 + 4 * 0.55)
@@ -74,27 +72,27 @@ def test_measured_layers_take_the_place_of_operations() -> None:
 
 def test_a_better_placement_is_found_where_there_is_one() -> None:
     bad = simulated(workers=2, placement="1,7")
-    better = better_placement(bad, LAYERS, FAST)
+    better = better_placement(config(workers=2), SHAPE, LAYERS, FAST, bad.epoch_seconds)
     assert better is not None
     assert better.epoch_seconds < 0.7 * bad.epoch_seconds
-    assert better_placement(better, LAYERS, FAST) is None
+    assert better_placement(config(workers=2), SHAPE, LAYERS, FAST, better.epoch_seconds) is None
 
 
 def test_shards_divide_the_rows_but_not_the_systems() -> None:
     swept = sweep("shards", config(workers=8), SHAPE, LAYERS, FAST)
-    assert [one.config.shards for one in swept] == [1, 2, 4, 8, 16, 32, 64]
+    assert [one.shards for one in swept] == [1, 2, 4, 8, 16, 32, 64]
     efficiencies = [one.efficiency for one in swept]
     assert efficiencies == sorted(efficiencies, reverse=True)
-    assert swept[-1].bottleneck()[0] in ("link", "repeated")
-    memory = [one.to_mapping()["workers"][0]["memory_bytes"] for one in swept]
+    assert swept[-1].bottleneck in ("link", "repeated")
+    memory = [plan_memory(config(workers=8, shards=one.shards), SHAPE).workers[0] for one in swept]
     assert all(less < memory[0] for less in memory[1:])
 
 
 def test_one_number_of_workers_after_the_other() -> None:
     fast, slow = (sweep("workers", config(), SHAPE, LAYERS, link) for link in (FAST, SLOW))
-    assert [one.config.workers for one in fast] == list(range(1, 9))
+    assert [one.workers for one in fast] == list(range(1, 9))
     assert fast[1].efficiency > 0.9
-    assert max(slow, key=lambda one: one.speedup).config.workers == 1
+    assert max(slow, key=lambda one: one.speedup).workers == 1
 
 
 @pytest.mark.parametrize(

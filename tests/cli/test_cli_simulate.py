@@ -12,6 +12,7 @@ from commands import Command, assert_refused
 SHAPE = ("--samples", "4000", "--features", "30", "--classes", "4")
 NETWORK = ("simulate", "--hidden", "5x200", *SHAPE, "--gflops", "80")
 KEYS = {"speedup", "efficiency", "epoch_seconds", "serial_seconds", "losses", "bottleneck", "placement", "workers"}
+KEYS |= {"shards", "why", "each"}
 KEYS |= {"better", "sweep"}
 WORKER = {"layers", "busy_seconds", "idle_share", "bytes_sent", "memory_bytes"}
 
@@ -31,7 +32,7 @@ def test_as_json(pdadmm: Command) -> None:
     assert set(found) == KEYS
     assert found["speedup"] == found["serial_seconds"] / found["epoch_seconds"]
     assert found["efficiency"] == found["speedup"] / 3
-    assert [set(worker) for worker in found["workers"]] == [WORKER] * 3
+    assert [set(worker) for worker in found["each"]] == [WORKER] * 3
 
 
 def test_many_numbers_of_workers(pdadmm: Command) -> None:
@@ -53,7 +54,7 @@ def test_numbers_and_trace_in_files(pdadmm: Command, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "found" / "simulation.json").read_text()) == shown
     events = [e for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if e["ph"] == "X"]
     computed = sum(event["dur"] for event in events if event["tid"] == 0)
-    assert computed == pytest.approx(1e6 * sum(worker["busy_seconds"] for worker in shown["workers"]), rel=1e-3)
+    assert computed == pytest.approx(1e6 * sum(worker["busy_seconds"] for worker in shown["each"]), rel=1e-3)
 
 
 @pytest.mark.parametrize(

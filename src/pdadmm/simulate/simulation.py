@@ -23,7 +23,7 @@ from pdadmm.engine.placement import Placement, balance
 from pdadmm.engine.schedule import Action, Message, Step, make_schedules
 from pdadmm.errors import UserError
 from pdadmm.math.tiles import Tiling
-from pdadmm.plan import Shape, place, plan_memory
+from pdadmm.plan import Shape, place
 from pdadmm.simulate.blocks import BlockTimes
 from pdadmm.simulate.timeline import Link, StepTime, Timeline, play
 
@@ -100,87 +100,42 @@ class Timing:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A steady iteration, and what it amounts to."""
+    """What a steady iteration amounts to."""
 
-    config: Config
-    shape: Shape
+    workers: int
+    """Of each shard."""
+    shards: int
     placement: Placement
+    epoch_seconds: float
     serial_seconds: float
-    """One worker with all layers and samples."""
+    """One worker of the same speed with all layers and samples."""
+    speedup: float
+    efficiency: float
+    """Speedup by the number of workers, those of all shards."""
+    losses: dict[str, float]
+    """What keeps an epoch from its ideal, the serial time by the number of workers: shares of the epoch."""
+    bottleneck: str
+    """What costs most: "compute" of one worker, "repeated" work of all shards, or a "link"."""
+    why: str
     timeline: Timeline
-    free: Timeline
-    """The same workers and placement with links that cost nothing."""
-
-    @property
-    def epoch_seconds(self) -> float:
-        """A steady iteration."""
-        return self.timeline.seconds
-
-    @property
-    def speedup(self) -> float:
-        """Against one worker of the same speed."""
-        return self.serial_seconds / self.epoch_seconds
-
-    @property
-    def efficiency(self) -> float:
-        """Speedup by the number of workers, those of all shards."""
-        return self.speedup / (self.config.workers * self.config.shards)
-
-    def losses(self) -> dict[str, float]:
-        """What keeps an epoch from its ideal, the serial time by the number of workers: shares of the epoch."""
-        workers = self.config.workers
-        mean = math.fsum(map(self.free.busy, range(workers))) / workers
-        return {
-            "link": 1 - self.free.seconds / self.epoch_seconds,
-            "imbalance": (self.free.seconds - mean) / self.epoch_seconds,
-            "repeated": mean / self.epoch_seconds - self.efficiency,
-        }
-
-    def bottleneck(self) -> tuple[str, str]:
-        """What costs most: "compute" of one worker, "repeated" work of all shards, or a "link"; and a sentence why."""
-        losses = self.losses()
-        kind = max(losses, key=losses.__getitem__)
-        if kind == "link" and losses[kind] > LITTLE:
-            longer = self.epoch_seconds / self.free.seconds
-            return kind, f"communication makes the epoch {longer:.2f} times as long"
-        if kind == "repeated" and losses[kind] > LITTLE:
-            every = "work that every shard does alike: n × n systems, adding up the shards' sums"
-            return kind, f"{losses[kind]:.0%} of the epoch is {every}"
-        longest = max(range(self.config.workers), key=self.timeline.busy)
-        share = self.timeline.busy(longest) / self.epoch_seconds
-        return "compute", f"worker {longest + 1} computes {share:.0%} of the epoch"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values for JSON; `workers` says what the worker of each stage does, in every shard. Layers from 1."""
-        timeline, memory, (kind, why) = self.timeline, plan_memory(self.config, self.shape).workers, self.bottleneck()
-        return {
-            "speedup": self.speedup,
-            "efficiency": self.efficiency,
-            "epoch_seconds": self.epoch_seconds,
-            "serial_seconds": self.serial_seconds,
-            "losses": self.losses(),
-            "bottleneck": {"kind": kind, "why": why},
-            "placement": str(self.placement),
-            "workers": [
-                {
-                    "layers": [layer + 1 for layer in layers],
-                    "busy_seconds": timeline.busy(stage),
-                    "idle_share": max(0.0, 1 - timeline.busy(stage) / timeline.seconds),
-                    "bytes_sent": timeline.bytes_sent(stage),
-                    "memory_bytes": memory[stage],
-                }
-                for stage, layers in enumerate(self.placement.stages)
-            ],
-        }
+        """All but the timeline, as plain values for JSON."""
+        values = vars(self) | {"placement": str(self.placement)}
+        return {name: value for name, value in values.items() if name != "timeline"}
 
-
-def simulate(config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link = CLUSTER) -> Simulation:
-    """A steady iteration of this resolved configuration, whose layers take this on one worker."""
-    check_can_simulate(config, shape)
-    placement, timing = place(config, shape), Timing(config, shape, layers)
-    schedules = make_schedules(placement.stages)
-    timeline, free = (play(schedules, timing.step, timing.chunk_bytes, one, config.shards) for one in (link, Link()))
-    return Simulation(config, shape, placement, serial_seconds(config, shape, layers), timeline, free)
+    def each(self, memory: Sequence[int]) -> list[dict[str, Any]]:
+        """What the worker of each stage does, in every shard. Layers count from 1."""
+        return [
+            {
+                "layers": [layer + 1 for layer in layers],
+                "busy_seconds": self.timeline.busy(stage),
+                "idle_share": max(0.0, 1 - self.timeline.busy(stage) / self.epoch_seconds),
+                "bytes_sent": self.timeline.bytes_sent(stage),
+                "memory_bytes": memory[stage],
+            }
+            for stage, layers in enumerate(self.placement.stages)
+        ]
 
 
 def check_can_simulate(config: Config, shape: Shape) -> None:
@@ -194,18 +149,45 @@ def check_can_simulate(config: Config, shape: Shape) -> None:
     place(config, shape)
 
 
+def simulate(config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link = CLUSTER) -> Simulation:
+    """A steady iteration of this resolved configuration, whose layers take this on one worker."""
+    check_can_simulate(config, shape)
+    placement, timing, workers = place(config, shape), Timing(config, shape, layers), config.workers
+    schedules = make_schedules(placement.stages)
+    timeline, free = (play(schedules, timing.step, timing.chunk_bytes, one, config.shards) for one in (link, Link()))
+    seconds, serial = timeline.seconds, serial_seconds(config, shape, layers)
+    efficiency = serial / seconds / (workers * config.shards)
+    mean, longest = math.fsum(map(free.busy, range(workers))) / workers, max(range(workers), key=timeline.busy)
+    losses = {
+        "link": 1 - free.seconds / seconds,
+        "imbalance": (free.seconds - mean) / seconds,
+        "repeated": mean / seconds - efficiency,
+    }
+    reasons = {
+        "link": f"communication makes the epoch {seconds / free.seconds:.2f} times as long",
+        "repeated": f"{losses['repeated']:.0%} of the epoch is work that every shard does alike: n × n systems, sums",
+        "compute": f"worker {longest + 1} computes {timeline.busy(longest) / seconds:.0%} of the epoch",
+    }
+    most = max(losses, key=losses.__getitem__)
+    kind = most if most in reasons and losses[most] > LITTLE else "compute"
+    speeds = (seconds, serial, serial / seconds, efficiency)
+    return Simulation(workers, config.shards, placement, *speeds, losses, kind, reasons[kind], timeline)
+
+
 def serial_seconds(config: Config, shape: Shape, layers: Sequence[BlockTimes]) -> float:
     """An iteration of all layers and samples on one worker."""
     alone = dataclasses.replace(config, workers=1, shards=1, placement=None)
     return math.fsum(Timing(alone, shape, layers).layer_seconds())
 
 
-def better_placement(found: Simulation, layers: Sequence[BlockTimes], link: Link) -> Simulation | None:
-    """The same balanced by the seconds of the layers, where an epoch is shorter so by more than 1 %."""
-    seconds = Timing(found.config, found.shape, layers).layer_seconds()
-    balanced = dataclasses.replace(found.config, placement=str(balance(seconds, found.config.workers)))
-    other = simulate(balanced, found.shape, layers, link)
-    return other if other.epoch_seconds * (1 + LITTLE) < found.epoch_seconds else None
+def better_placement(
+    config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link, than: float
+) -> Simulation | None:
+    """The same balanced by the seconds of the layers, where an epoch is shorter than this by more than 1 %."""
+    seconds = Timing(config, shape, layers).layer_seconds()
+    other = dataclasses.replace(config, placement=str(balance(seconds, config.workers)))
+    found = simulate(other, shape, layers, link)
+    return found if found.epoch_seconds * (1 + LITTLE) < than else None
 
 
 def sweep(kind: str, config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link) -> list[Simulation]:
