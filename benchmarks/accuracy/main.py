@@ -12,10 +12,10 @@ import shutil
 from pathlib import Path
 
 from pdadmm.experiments.accuracy import METHODS
+from pdadmm.experiments.experiment import SCALES, Settings
 from pdadmm.experiments.published import DATA
 from pdadmm.experiments.reproduce import reproduce
 from pdadmm.experiments.result import markdown
-from pdadmm.experiments.settings import SCALES, Settings
 
 HERE = Path(__file__).parent
 CURVES, TABLES = HERE / "curves", HERE / "tables"

@@ -32,12 +32,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "fragments"),
     [
-        (["accuracies"], ["must be one of speedup-layers,", "or all", "'accuracies'"]),
+        (["accuracies"], ["argument EXPERIMENT", "'speedup-layers'", "'all'", "'accuracies'"]),
         (["accuracy", "--data", "imagenet"], ["--data", "mnist, fashion", "imagenet"]),
         (["speedup-layers", "--data", "svhn"], ["--data of speedup-layers", "got svhn"]),
         (["convergence", "--methods", "adam"], ["--methods of convergence", "paper, theory", "got adam"]),
         (["all", "--methods", "exact"], ["--methods is for one experiment"]),
-        (["accuracy", "--seeds", "-1"], ["--seeds must not be negative", "-1"]),
+        (["accuracy", "--seeds", "-1"], ["seed must be at least 0", "-1"]),
         (["accuracy", "--threads", "0"], ["--threads must be from 1", "0"]),
         (["accuracy", "--scale", "huge"], ["--scale", "huge"]),
         (["accuracy", "--curves", "nowhere"], ["--curves must name a folder", "nowhere"]),
@@ -148,8 +148,8 @@ def test_all_of_it_at_the_smallest_size(home: Path, tmp_path: Path) -> None:
 
 def test_the_command_knows_every_experiment_and_scale() -> None:
     from pdadmm.cli import reproduce
+    from pdadmm.experiments.experiment import SCALES
     from pdadmm.experiments.reproduce import EXPERIMENTS
-    from pdadmm.experiments.settings import SCALES
 
     assert tuple(EXPERIMENTS) == reproduce._NAMES
     assert tuple(SCALES) == reproduce._SCALES

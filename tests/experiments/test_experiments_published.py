@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pdadmm.experiments.experiment import SCALES, Settings
 from pdadmm.experiments.published import DATA, METHODS, PAPER, published
-from pdadmm.experiments.settings import SCALES, Settings
+from pdadmm.experiments.reproduce import EXPERIMENTS
 
 EPOCHS = list(range(0, 100, 5))
 SPEEDUP_SETS = [name for name in DATA if name != "svhn"]
@@ -49,11 +50,11 @@ def test_known_values() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("experiment", ["accuracy", "convergence", "speedup"])
-def test_every_note_and_defect_is_a_sentence(experiment: str, scale: str) -> None:
-    settings = Settings(Path("out"), SCALES[scale], "pdadmm reproduce x")
-    notes = settings.notes(PAPER[experiment], ["More."])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_note_and_defect_is_a_sentence(name: str, scale: str) -> None:
+    experiment = EXPERIMENTS[name](Settings(Path("out"), SCALES[scale], "pdadmm reproduce x"), name)
+    notes = experiment.made(["More."], [], []).notes
     assert notes[0] == f"Scale: {scale}. Made by `pdadmm reproduce x`."
     assert "More." in notes
-    assert len(notes) > len(PAPER[experiment]["defects"])
+    assert len(notes) > len(experiment.paper["defects"])
     assert all(note.endswith(".") and "{" not in note for note in notes)

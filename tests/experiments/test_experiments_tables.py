@@ -13,14 +13,17 @@ from commands import strict_json
 from pdadmm.errors import UserError
 from pdadmm.experiments import accuracy, convergence
 from pdadmm.experiments.accuracy import Curve, curves_by_method, write_curve
-from pdadmm.experiments.networks import KINDS, LayerTimes, Network
+from pdadmm.experiments.experiment import SCALES, Settings
+from pdadmm.experiments.parts import stratified
 from pdadmm.experiments.result import Figure, Result, Series, Table, markdown
-from pdadmm.experiments.settings import stratified
 from pdadmm.experiments.speedup import (
     LINKS,
     Found,
+    Network,
+    Speedup,
     at_rest_notes,
     measured_table,
+    read_times,
     simulated_table,
     speedup_figure,
 )
@@ -113,23 +116,23 @@ def test_the_convergence_table() -> None:
     assert len(figures["ln k·c_k"].series[0].x) == 2
 
 
-NETWORK = Network("mnist", "exact", 11, 11, 24, Shape(200, 0, 196, 10))
+NETWORK = Network("exact", 11, 11, 24, Shape(200, 0, 196, 10))
 
 
 def test_the_speedup_tables_tell_what_is_measured_from_what_is_simulated() -> None:
     one = Found(NETWORK, 6.0, 1.5, 9.0, 5.0, dict.fromkeys(LINKS, 8.0))
-    twin = Found(Network("fashion", "exact", 11, 11, 24, NETWORK.shape), 6.0, 1.5, 9.0, 5.0, one.speedups)
+    of_data = {("mnist", "exact"): [one], ("fashion", "exact"): [one]}
     assert one.measured_speedup == 1.8
-    (row,) = measured_table([one, twin]).rows
+    (row,) = measured_table(of_data).rows
     assert row == ["11x24, 200 × 196 to 10", "MNIST, Fashion-MNIST", "exact", "6.000", "9.000", "5.000", "1.80"]
-    table = simulated_table("layers", [one])
+    table = simulated_table("layers", "mnist", "exact", [one])
     assert table.rows == [[11, "11x24, 200", 12, "5.38", "9", "8.00", "8.00", "8.00", "8.00"]]
     assert [column for column in table.columns if "Gbit/s" in column] == [
         "simulated, 25 Gbit/s",
         "simulated, 10 Gbit/s",
         "simulated, 1 Gbit/s",
     ]
-    how = [series.name.split(",")[0] for series in speedup_figure("layers", "mnist", [one, twin]).series]
+    how = [series.name.split(",")[0] for series in speedup_figure("layers", "mnist", of_data).series]
     assert how == ["published", *["simulated"] * len(LINKS), "measured"]
 
 
@@ -141,32 +144,34 @@ def test_times_of_a_busy_machine_are_not_passed_off() -> None:
 
 
 def test_layers_that_take_equally_long_add_up_and_scale(tmp_path: Path) -> None:
-    equal = {NETWORK.layer(kind): {"p": 0.6, "W": 0.1, "z": 0.3, "m": 0.0, "rows": 100} for kind in KINDS}
-    (tmp_path / "blocks.json").write_text(json.dumps(equal))
-    speed = LayerTimes(tmp_path / "blocks.json", 1).speed(NETWORK, factor=2.0)
-    assert speed[0] == BlockTimes(1.2, 0.2, 0.6, 0.0, 100)
+    equal = {"p": 0.6, "W": 0.1, "z": 0.3, "m": 0.0, "rows": 100}
+    (tmp_path / "layers.json").write_text(json.dumps({NETWORK.layers: [equal] * 3}))
+    speed = NETWORK.speed(read_times(tmp_path)[NETWORK.layers], factor=2.0)
+    assert speed == [BlockTimes(1.2, 0.2, 0.6, 0.0, 100)] * 12
     config = NETWORK.config(12).resolved()
     assert serial_seconds(config, replace(NETWORK.shape, samples=100), speed) == pytest.approx(24.0)
     found = simulate(config, NETWORK.shape, speed, LINKS["no link cost"])
     assert 6 < found.speedup <= 12
 
 
-def test_a_layer_is_measured_once_by_two_experiments(tmp_path: Path) -> None:
-    network = Network("mnist", "exact", 11, 3, 5, Shape(50, 0, 7, 3))
-    assert network.layer("output") == "exact 50 samples 5 to 3, output, 1 threads"
-    one, two = LayerTimes(tmp_path / "blocks.json", 1), LayerTimes(tmp_path / "blocks.json", 1)
-    one.measure(network, "first")
-    for kind in KINDS:
-        two.measure(network, kind)
-    assert (one.has(network), two.has(network)) == (False, True)
-    again = LayerTimes(tmp_path / "blocks.json", 1)
-    assert again.speed(network) == two.speed(network)
-    one.measure(network, "output")
-    assert one.speed(network) == two.speed(network)
-    assert all(times.p > 0 for times in again.speed(network))
-    (tmp_path / "blocks.json").write_text('{"a": {"b": 1}}')
+def test_layers_are_measured_once_for_both_experiments(tmp_path: Path) -> None:
+    layers, neurons = (
+        Speedup(Settings(tmp_path, SCALES["tiny"], "", ("mnist", "fashion"), ("exact",)), name)
+        for name in ("speedup-layers", "speedup-neurons")
+    )
+    assert (read_times(tmp_path / "speedup"), layers.cases) == ({}, [])
+    layers.prepare(quiet=True)
+    (name,) = measured = read_times(tmp_path / "speedup")
+    assert name == "exact 200 samples, 196 to 24 to 10, 1 thread"
+    assert [times.rows for times in measured[name]] == [200] * 3
+    assert all(times.p > 0 for times in measured[name])
+    assert [case.path.name[-7:] for case in layers.cases] == ["11x24-1", "11x24-2", "19x24-1", "19x24-2"]
+    neurons.prepare(quiet=True)
+    again = read_times(tmp_path / "speedup")
+    assert (len(again), again[name]) == (10, measured[name])
+    (tmp_path / "speedup/layers.json").write_text('{"a": {"b": 1}}')
     with pytest.raises(UserError, match="remove it to measure again"):
-        LayerTimes(tmp_path / "blocks.json", 1)
+        read_times(tmp_path / "speedup")
 
 
 def test_a_part_of_the_data_keeps_its_classes_in_proportion() -> None:

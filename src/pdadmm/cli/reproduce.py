@@ -23,7 +23,9 @@ _OUT = Path("runs/reproduce")
 def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser = commands.add_parser("reproduce", help="the paper's experiments, beside the published values")
-    parser.add_argument("experiment", metavar="EXPERIMENT", help=f"{', '.join(_NAMES)}, or all")
+    parser.add_argument(
+        "experiment", choices=(*_NAMES, "all"), metavar="EXPERIMENT", help=f"{', '.join(_NAMES)}, or all"
+    )
     parser.add_argument(
         "--scale",
         choices=_SCALES,
@@ -59,9 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out one experiment or all; a run that failed is named, and its code is ours."""
     names = _names(arguments)
     # Only now: other commands need none of it.
+    from pdadmm.experiments.experiment import SCALES, Settings
     from pdadmm.experiments.reproduce import reproduce
     from pdadmm.experiments.result import markdown
-    from pdadmm.experiments.settings import SCALES, Settings
 
     settings = Settings(
         out=arguments.out or _OUT,
@@ -87,12 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _names(arguments: argparse.Namespace) -> tuple[str, ...]:
     """What was asked for, checked."""
-    if arguments.experiment not in (*_NAMES, "all"):
-        raise UserError(f"the experiment must be one of {', '.join(_NAMES)}, or all; got {arguments.experiment!r}")
     if not 1 <= arguments.threads <= MOST_THREADS:
         raise UserError(f"--threads must be from 1 to {MOST_THREADS}; got {arguments.threads}")
-    if min(arguments.seeds) < 0:
-        raise UserError(f"--seeds must not be negative; got {min(arguments.seeds)}")
     if arguments.experiment == "all" and arguments.methods is not None:
         raise UserError("--methods is for one experiment, as they have different ones; got it with all")
     if arguments.curves is not None and not arguments.curves.is_dir():

@@ -11,13 +11,12 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pdadmm.config import PRESETS, Config
 from pdadmm.errors import UserError
 from pdadmm.experiments import published as paper
+from pdadmm.experiments.experiment import Experiment, Settings
 from pdadmm.experiments.published import DATA, PAPER, published
 from pdadmm.experiments.result import Cell, Figure, Result, Table, at, series
-from pdadmm.experiments.runs import Case, samples_used
-from pdadmm.experiments.settings import Settings, source_of
+from pdadmm.experiments.runs import Case
 from pdadmm.history import Row
 from pdadmm.rundir import make_directory, read_history, write_whole
 
@@ -29,56 +28,46 @@ Curve = dict[int, dict[str, float]]
 """By epoch: the columns of a file `DATA-METHOD-SEED.csv`."""
 
 
-class Accuracy:
+class Accuracy(Experiment):
     """The experiment."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._data = settings.chosen_data(tuple(DATA), NAME)
-        self._methods = settings.chosen_methods(tuple(METHODS), NAME)
+    def __init__(self, settings: Settings, name: str) -> None:
+        super().__init__(settings, name, PAPER[name])
         if settings.methods is None:
-            self._methods.remove("adam-128")
+            self.methods.remove("adam-128")
         kept = settings.curves
         cases = [
-            self._case(data, method, seed) for data in self._data for method in self._methods for seed in settings.seeds
+            self.case(data, method, f"-{seed}", seed=seed)
+            for data in self.data
+            for method in self.methods
+            for seed in settings.seeds
         ]
-        self.cases = [case for case in cases if kept is None or not (kept / f"{case.path.name}.csv").exists()]
-        """The runs that are needed; those kept as curves are not."""
+        self._cases = [case for case in cases if kept is None or not (kept / f"{case.path.name}.csv").exists()]
 
-    def _case(self, data: str, method: str, seed: int) -> Case:
-        scale, chosen = self._settings.scale, METHODS[method]
-        options = {**PAPER[NAME]["options"], **PRESETS.get(chosen.get("preset"), {}), **chosen.get("options", {})}
-        options |= {"data": source_of(data, self._settings), "hidden": (scale.width,) * scale.depth, "seed": seed}
-        config = Config.from_mapping({**options, "epochs": scale.accuracy_epochs})
-        return Case(self._settings.out / NAME / "runs" / f"{data}-{method}-{seed}", config, data)
+    @property
+    def cases(self) -> list[Case]:
+        """The runs that are needed; those kept as curves are not."""
+        return self._cases
 
     def result(self) -> Result:
         """What the finished runs came to."""
-        curves = {data: found for data in self._data if (found := self._curves(data))}
-        notes = samples_used(DATA, self.cases)
-        if self._settings.curves is not None:
-            notes.append(f"Curves kept before are those of {self._settings.curves}; how they were made is said there.")
-        if missing := [data for data in self._data if data not in curves]:
-            notes.append(f"No finished run yet: {', '.join(missing)}.")
-        of_kinds = [(data, kind) for data in curves for kind in KINDS]
-        return Result(
-            NAME,
-            PAPER[NAME]["title"],
-            self._settings.notes(PAPER[NAME], notes),
-            [accuracy_table(data, kind, curves[data]) for data, kind in of_kinds],
-            [accuracy_figure(data, kind, curves[data]) for data, kind in of_kinds],
-        )
+        curves = {data: found for data in self.data if (found := self._curves(data))}
+        notes = self.notes_on_runs(curves)
+        if self.settings.curves is not None:
+            notes.append(f"Curves kept before are those of {self.settings.curves}; how they were made is said there.")
+        of_kinds = [(data, kind, found) for data, found in curves.items() for kind in KINDS]
+        return self.made(notes, [accuracy_table(*one) for one in of_kinds], [accuracy_figure(*one) for one in of_kinds])
 
     def _curves(self, data: str) -> dict[str, list[Curve]]:
         """Those kept before, and those of the runs that have ended, which are kept now; by method, one a seed."""
         paths = []
         for case in self.cases:
             if case.data == data and case.is_finished:
-                paths.append(self._settings.out / NAME / "curves" / f"{case.path.name}.csv")
+                paths.append(self.settings.out / self.name / "curves" / f"{case.path.name}.csv")
                 write_curve(read_history(case.path), paths[-1])
-        if self._settings.curves is not None:
-            paths += self._settings.curves.glob(f"{data}-*.csv")
-        return curves_by_method(paths, data, self._methods)
+        if self.settings.curves is not None:
+            paths += self.settings.curves.glob(f"{data}-*.csv")
+        return curves_by_method(paths, data, self.methods)
 
 
 def write_curve(history: Iterable[Row], path: Path) -> None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from pdadmm.config import Config
+from pdadmm.experiments.experiment import Experiment, Settings
 from pdadmm.experiments.published import DATA, PAPER, published
 from pdadmm.experiments.result import Cell, Figure, Result, Series, Table, at, series
-from pdadmm.experiments.runs import Case, samples_used
-from pdadmm.experiments.settings import Settings, source_of
+from pdadmm.experiments.runs import Case
 from pdadmm.history import Row
 from pdadmm.rundir import read_history
 
@@ -25,37 +24,24 @@ Histories = Mapping[tuple[str, str], Sequence[Row]]
 """By data set and run."""
 
 
-class Convergence:
+class Convergence(Experiment):
     """The experiment."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._data = settings.chosen_data(tuple(DATA), NAME)
-        runs = settings.chosen_methods(tuple(RUNS), NAME)
-        self._by_run = {(data, run): self._case(data, run) for data in self._data for run in runs}
-        self.cases = list(self._by_run.values())
-        """The runs that are needed."""
+    def __init__(self, settings: Settings, name: str) -> None:
+        super().__init__(settings, name, PAPER[name])
+        self._by_run = {(data, run): self.case(data, run) for data in self.data for run in self.methods}
 
-    def _case(self, data: str, run: str) -> Case:
-        scale = self._settings.scale
-        options = {**PAPER[NAME]["options"], **RUNS[run]["options"], "epochs": scale.convergence_epochs}
-        options |= {"data": source_of(data, self._settings), "hidden": (scale.width,) * scale.depth}
-        return Case(self._settings.out / NAME / "runs" / f"{data}-{run}", Config.from_mapping(options), data)
+    @property
+    def cases(self) -> list[Case]:
+        """The runs that are needed."""
+        return list(self._by_run.values())
 
     def result(self) -> Result:
         """What the finished runs came to."""
         histories = {key: read_history(case.path) for key, case in self._by_run.items() if case.is_finished}
         names = list(dict.fromkeys(data for data, _ in histories))
-        notes = samples_used(DATA, self.cases)
-        if missing := [data for data in self._data if data not in names]:
-            notes.append(f"No finished run yet: {', '.join(missing)}.")
-        return Result(
-            NAME,
-            PAPER[NAME]["title"],
-            self._settings.notes(PAPER[NAME], notes),
-            [behaviour_table(histories), *(data_table(data, histories) for data in names)] if histories else [],
-            figures(histories),
-        )
+        tables = [behaviour_table(histories), *(data_table(data, histories) for data in names)] if histories else []
+        return self.made(self.notes_on_runs(names), tables, figures(histories))
 
 
 def behaviour_table(histories: Histories) -> Table:

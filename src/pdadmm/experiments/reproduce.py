@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from pdadmm.errors import UserError
-from pdadmm.experiments import accuracy, convergence
+from pdadmm.experiments.accuracy import Accuracy
+from pdadmm.experiments.convergence import Convergence
+from pdadmm.experiments.experiment import Experiment, Settings
+from pdadmm.experiments.parts import check_cached, write_part
 from pdadmm.experiments.result import Result
-from pdadmm.experiments.runs import Case, Failure, train
-from pdadmm.experiments.settings import Settings, check_cached, write_part
+from pdadmm.experiments.runs import Failure, train
 from pdadmm.experiments.speedup import Speedup
 from pdadmm.rundir import make_directory
 
-
-class Experiment(Protocol):
-    """Runs that are needed, and what they come to."""
-
-    @property
-    def cases(self) -> list[Case]:
-        """The runs."""
-
-    def result(self) -> Result:
-        """What the finished ones came to."""
-
-
-EXPERIMENTS: dict[str, Callable[[Settings], Experiment]] = {
-    "speedup-layers": lambda settings: Speedup(settings, "speedup-layers"),
-    "speedup-neurons": lambda settings: Speedup(settings, "speedup-neurons"),
-    convergence.NAME: convergence.Convergence,
-    accuracy.NAME: accuracy.Accuracy,
+EXPERIMENTS: dict[str, Callable[[Settings, str], Experiment]] = {
+    "speedup-layers": Speedup,
+    "speedup-neurons": Speedup,
+    "convergence": Convergence,
+    "accuracy": Accuracy,
 }
 """By name, in the order of the paper."""
 
@@ -42,28 +31,25 @@ def reproduce(
 
     As many runs of `threads` go side by side as the cores allow. With `table_only` nothing is run.
     """
-    experiments = {name: EXPERIMENTS[name](settings) for name in names}
-    needed = {name: _data_needed(experiment) for name, experiment in experiments.items()}
-    for experiment in experiments.values():
-        for case in experiment.cases:
-            case.check()
+    experiments = [EXPERIMENTS[name](settings, name) for name in names]
+    for case in (case for experiment in experiments for case in experiment.cases):
+        case.check()
     if not table_only:
-        check_cached(dict.fromkeys(data for sets in needed.values() for data in sets))
+        check_cached(dict.fromkeys(data for experiment in experiments for data in _data_needed(experiment)))
     make_directory(settings.out)
     results, failures = [], list[Failure]()
-    for name, experiment in experiments.items():
-        failed: list[Failure] = []
+    for experiment in experiments:
+        folder, failed = settings.out / experiment.name, list[Failure]()
         if not table_only:
-            for data in needed[name]:
+            for data in _data_needed(experiment):
                 write_part(data, settings)
-            if isinstance(experiment, Speedup):
-                experiment.prepare(quiet)
-            failed = train(experiment.cases, threads, quiet, name)
+            experiment.prepare(quiet)
+            failed = train(experiment.cases, threads, quiet, experiment.name)
         result = experiment.result()
         if table_only and not result.tables:
-            raise UserError(f"{settings.out / name} has no finished run yet that a table could be made of")
+            raise UserError(f"{folder} has no finished run yet that a table could be made of")
         result = dataclasses.replace(result, notes=[*result.notes, *(f"Failed: {failure}." for failure in failed)])
-        result.write(settings.out / name)
+        result.write(folder)
         results.append(result)
         failures += failed
     return results, failures

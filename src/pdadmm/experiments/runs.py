@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,6 @@ from pdadmm.config import Config, to_toml
 from pdadmm.engine.launch import die_with_launcher
 from pdadmm.errors import UserError
 from pdadmm.machine import usable_cores
-from pdadmm.notation import format_hidden
 from pdadmm.run import read_config
 from pdadmm.rundir import CONFIG_FILE, HISTORY_FILE, SUMMARY_FILE, make_directory, write_whole
 
@@ -99,17 +98,10 @@ class Case:
         if not self.is_begun:
             return
         before, now = read_config(self.path).resolved(), self.config.resolved()
-        # First the options that are the experiment's own, as others follow from them.
-        names = ["epochs", "workers", "shards"]
-        names += [field.name for field in dataclasses.fields(Config) if field.metadata["on_resume"] != "free"]
-        for name in names:
-            was, is_now = getattr(before, name), getattr(now, name)
-            if was != is_now:
-                both = [format_hidden(value) if isinstance(value, tuple) else value for value in (was, is_now)]
-                raise UserError(
-                    f"{self.path} holds a run with {name} {both[0]}, where {both[1]} is needed; "
-                    f"choose another --out, or remove it"
-                )
+        kept = [f.name for f in dataclasses.fields(Config) if f.metadata["on_resume"] != "free"]
+        names = [n for n in ("epochs", "workers", "shards", *kept) if getattr(before, n) != getattr(now, n)]
+        if names:
+            raise UserError(f"{self.path} holds a run of other {', '.join(names)}; choose another --out, or remove it")
 
 
 @dataclass(frozen=True)
@@ -140,18 +132,14 @@ def train(cases: Sequence[Case], threads: int, quiet: bool, name: str) -> list[F
         for process in running.values():
             process.send_signal(signal.SIGINT)
 
-    def has_room(case: Case) -> bool:
-        if case.is_timed or any(other.is_timed for other in running):
-            return not running
-        return len(running) < max(1, usable_cores() // threads)
-
+    most = 1 if any(case.is_timed for case in cases) else max(1, usable_cores() // threads)
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     bar = progress(sum(case.config.epochs for case in cases), "epoch", quiet, name)
     bar.update(sum(case.epochs_done() for case in cases))
     bar.initial = bar.n  # what an earlier command did says nothing of the rate
     try:
         while running or (waiting and not stops):
-            while waiting and not stops and has_room(waiting[0]):
+            while waiting and not stops and len(running) < most:
                 case = waiting.pop(0)
                 running[case] = case.start(threads)
             time.sleep(POLL_SECONDS)
@@ -178,14 +166,3 @@ def progress(total: int, unit: str, quiet: bool, name: str) -> tqdm[Any]:
     hidden = quiet or sys.stderr is None or not total
     seconds = 0.1 if hidden or sys.stderr.isatty() else LINE_SECONDS
     return tqdm(total=total, unit=unit, desc=name, disable=hidden, mininterval=seconds, dynamic_ncols=True)
-
-
-def samples_used(names: dict[str, str], cases: Iterable[Case]) -> list[str]:
-    """A note of what was really trained on, by data set; caches may hold a part of one."""
-    found = {}
-    for case in cases:
-        if case.data is not None and case.is_finished and (summary := case.summary()) is not None:
-            data = summary["data"]
-            found[names[case.data]] = f"{data['train_samples']:,}/{data['test_samples']:,}"
-    shown = ", ".join(f"{name} {counts}" for name, counts in found.items())
-    return [f"Training and test samples of the runs: {shown}."] if found else []

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
+from functools import partial
 
 import torch
 
@@ -68,9 +69,18 @@ def stated_layers(config: Config, shape: Shape, gflops: float) -> list[BlockTime
 
 
 def measure_layers(
-    config: Config, shape: Shape, beside: int = 1, tell: Callable[[str], None] | None = None
+    config: Config,
+    shape: Shape,
+    beside: int = 1,
+    tell: Callable[[str], None] | None = None,
+    repeats: int = 3,
+    max_bytes: int = MOST_BYTES,
+    most_rows: int = MOST_ROWS,
 ) -> list[BlockTimes]:
-    """Every layer of this resolved configuration, those that are alike once, with so many measured at a time."""
+    """Every layer of this resolved configuration, those that are alike once, with so many measured at a time.
+
+    Each as `measure_block` does it.
+    """
     widths, last = shape.widths(config), len(config.hidden)
     names = get_activations(config.activation, last).names
     known: dict[tuple[object, ...], BlockTimes] = {}
@@ -81,7 +91,8 @@ def measure_layers(
             if tell is not None:
                 tell(f"measuring layer {layer + 1}, {widths[layer]} to {widths[layer + 1]}")
             with ThreadPoolExecutor(beside) as pool:
-                many = list(pool.map(lambda _: astuple(measure_block(config, shape, layer)), range(beside)))  # noqa: B023
+                measure = partial(measure_block, config, shape, layer, repeats, max_bytes, most_rows)
+                many = [astuple(one.result()) for one in [pool.submit(measure) for _ in range(beside)]]
             p, W, z, m, _ = map(statistics.fmean, zip(*many, strict=True))
             known[key] = BlockTimes(p, W, z, m, many[0][-1])
         found.append(known[key])
