@@ -15,10 +15,9 @@ from pdadmm.cli.options import add_config_flags, add_output_flags, config_from
 from pdadmm.cli.plan import add_shape_flags, describe, shape_of
 from pdadmm.errors import UserError
 from pdadmm.machine import format_bytes, keep_freed_memory
-from pdadmm.plan import plan_memory
 from pdadmm.rundir import make_directory, write_whole
 from pdadmm.simulate.blocks import measure_layers, stated_layers
-from pdadmm.simulate.simulation import CLUSTER, better_placement, check_can_simulate, simulate, sweep
+from pdadmm.simulate.simulation import CLUSTER, check_can_simulate, simulate, sweep
 
 _MOST_PER_HOST = 64
 _BITS = {"bit": 0.125, "kbit": 1.25e2, "Mbit": 1.25e5, "Gbit": 1.25e8, "Tbit": 1.25e11}
@@ -74,13 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
             config, shape, arguments.per_host, lambda line: print(f"pdadmm: {line}", file=sys.stderr)
         )
     found = simulate(config, shape, layers, link)
-    better = better_placement(config, shape, layers, link, found.epoch_seconds)
     swept = sweep(arguments.sweep, config, shape, layers, link) if arguments.sweep else []
-    mapping = found.to_mapping() | {
-        "each": found.each(plan_memory(config, shape).workers),
-        "better": better.to_mapping() if better else None,
-        "sweep": [one.to_mapping() for one in swept],
-    }
+    mapping = found.to_mapping() | {"each": found.each(), "sweep": [one.to_mapping() for one in swept]}
     if arguments.trace is not None:
         write_whole(arguments.trace, json.dumps(found.timeline.trace()).encode() + b"\n")
     if arguments.out is not None:
@@ -108,13 +102,11 @@ def _print(found: dict[str, Any]) -> None:
         f"{found['epoch_seconds']:.4g} s an epoch, {found['serial_seconds']:.4g} s on one worker"
     )
     print(f"bottleneck: {found['bottleneck']}: {found['why']}")
-    print("worker  layers       compute   idle       sent     memory")
+    print("worker  layers       compute   idle       sent")
     for number, worker in enumerate(found["each"], start=1):
         layers = f"{worker['layers'][0]}-{worker['layers'][-1]}"
-        sizes = " ".join(f"{format_bytes(worker[name]):>10}" for name in ("bytes_sent", "memory_bytes"))
-        print(f"{number:>6}  {layers:<8} {worker['busy_seconds']:8.3g} s {worker['idle_share']:6.1%} {sizes}")
-    if better := found["better"]:
-        print(f"with --set placement={better['placement']} an epoch would take {better['epoch_seconds']:.4g} s")
+        sent = format_bytes(worker["bytes_sent"])
+        print(f"{number:>6}  {layers:<8} {worker['busy_seconds']:8.3g} s {worker['idle_share']:6.1%} {sent:>10}")
     if found["sweep"]:
         print("workers  shards  speedup  efficiency   s an epoch  bottleneck")
     for row in found["sweep"]:

@@ -8,9 +8,10 @@ seconds of a step among its samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from pdadmm.config import LEARNING_RATES, Config
+from pdadmm.config import Config
 from pdadmm.engine.schedule import Action
 
 ELEMENT = 300.0
@@ -34,19 +35,14 @@ class Flops(NamedTuple):
 
 
 def step_flops(config: Config, widths: Sequence[int], action: Action, layer: int) -> Flops:
-    """A step of a layer (counted from 0) of a network with all its layers in one process.
+    """A step of pdADMM for a layer (counted from 0) of a network with all its layers in one process.
 
     `widths` are the features, the hidden widths and the outputs.
     """
     n, n_out = widths[layer : layer + 2]
     product, square = 2.0 * n * n_out, 2.0 * n * n
     p_input = ELEMENT * n if layer else 0.0
-    if config.method == "dladmm":
-        products, passes = {"p": (4, 8), "W": (4, 0), "z": (0, 16)}[action]
-        found = Flops(0.0, products * product + passes * PASS * n_out)
-    elif config.method in LEARNING_RATES:
-        found = Flops(0.0, product + {"p": 2, "W": 0, "z": 2}[action] * PASS * n_out)
-    elif config.solver == "exact":
+    if config.solver == "exact":
         cube, system = float(n**3), float(n * n * n_out)
         found = {
             "p": Flops(cube + system, 2 * product + 1.6 * square + p_input) if layer else Flops(0.0, product),
@@ -66,6 +62,10 @@ def step_flops(config: Config, widths: Sequence[int], action: Action, layer: int
 def layer_flops(config: Config, samples: int, widths: Sequence[int]) -> list[float]:
     """An iteration of each layer, the output layer last, in one shard of a run on so many samples."""
     rows = -(-samples // config.shards)
+    if config.method != "pdadmm":  # trained on one worker
+        products, passes = (8, 24) if config.method == "dladmm" else (3, 4)
+        item = 2 if config.dtype == "float64" else 1
+        return [item * rows * (products * 2.0 * n + passes * PASS) * n_out for n, n_out in pairwise(widths)]
     return [
         sum(step_flops(config, widths, action, layer).of(rows) for action in ACTIONS)
         for layer in range(len(widths) - 1)

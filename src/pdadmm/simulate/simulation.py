@@ -19,7 +19,7 @@ import torch
 
 from pdadmm.config import Config
 from pdadmm.engine.flops import ACTIONS, PASS, Flops, step_flops
-from pdadmm.engine.placement import Placement, balance
+from pdadmm.engine.placement import Placement
 from pdadmm.engine.schedule import Action, Message, Step, make_schedules
 from pdadmm.errors import UserError
 from pdadmm.math.tiles import Tiling
@@ -49,18 +49,10 @@ class Timing:
         tiling = Tiling(self.shape.samples, 1, shards - 1, shards, max(self.config.hidden))
         return [stop - start for start, stop in tiling.chunk_bounds()]
 
-    def layer_seconds(self) -> list[float]:
-        """Each layer's iteration, with all it needs in the same process."""
-        seconds = []
-        for layer in range(len(self.layers)):
-            steps = [self._flops_and_rate(action, layer) for action in ACTIONS]
-            seconds.append(math.fsum(flops.of(sum(self.chunk_rows)) / rate for flops, rate in steps))
-        return seconds
-
     def step(self, step: Step) -> StepTime:
         """A step where it stands in the schedule: with a message to make, and one that need not be made."""
         config, others = self.config, self.config.shards - 1
-        flops, rate = self._flops_and_rate(step.action, step.layer)
+        flops, rate = self.flops_and_rate(step.action, step.layer)
         made = self._message(step.layer) if step.sends and step.sends.kind == "m" else 0.0
         made -= self._message(step.layer - 1) if step.needs and step.needs.kind == "m" else 0.0
         chunks = tuple(max(0.0, flops.sample / rate + made) * rows for rows in self.chunk_rows)
@@ -81,7 +73,7 @@ class Timing:
         size = numbers * getattr(torch, config.dtype).itemsize
         return StepTime((flops.fixed + PASS * others * numbers) / rate, chunks, reads, sums, float(size))
 
-    def _flops_and_rate(self, action: Action, layer: int) -> tuple[Flops, float]:
+    def flops_and_rate(self, action: Action, layer: int) -> tuple[Flops, float]:
         """Operations of a step, and how many it does a second."""
         flops = step_flops(self.config, self.shape.widths(self.config), action, layer)
         times = self.layers[layer]
@@ -124,7 +116,7 @@ class Simulation:
         values = vars(self) | {"placement": str(self.placement)}
         return {name: value for name, value in values.items() if name != "timeline"}
 
-    def each(self, memory: Sequence[int]) -> list[dict[str, Any]]:
+    def each(self) -> list[dict[str, Any]]:
         """What the worker of each stage does, in every shard. Layers count from 1."""
         return [
             {
@@ -132,7 +124,6 @@ class Simulation:
                 "busy_seconds": self.timeline.busy(stage),
                 "idle_share": max(0.0, 1 - self.timeline.busy(stage) / self.epoch_seconds),
                 "bytes_sent": self.timeline.bytes_sent(stage),
-                "memory_bytes": memory[stage],
             }
             for stage, layers in enumerate(self.placement.stages)
         ]
@@ -176,18 +167,9 @@ def simulate(config: Config, shape: Shape, layers: Sequence[BlockTimes], link: L
 
 def serial_seconds(config: Config, shape: Shape, layers: Sequence[BlockTimes]) -> float:
     """An iteration of all layers and samples on one worker."""
-    alone = dataclasses.replace(config, workers=1, shards=1, placement=None)
-    return math.fsum(Timing(alone, shape, layers).layer_seconds())
-
-
-def better_placement(
-    config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link, than: float
-) -> Simulation | None:
-    """The same balanced by the seconds of the layers, where an epoch is shorter than this by more than 1 %."""
-    seconds = Timing(config, shape, layers).layer_seconds()
-    other = dataclasses.replace(config, placement=str(balance(seconds, config.workers)))
-    found = simulate(other, shape, layers, link)
-    return found if found.epoch_seconds * (1 + LITTLE) < than else None
+    alone = Timing(dataclasses.replace(config, workers=1, shards=1, placement=None), shape, layers)
+    steps = [alone.flops_and_rate(action, layer) for layer in range(len(layers)) for action in ACTIONS]
+    return math.fsum(flops.of(shape.samples) / rate for flops, rate in steps)
 
 
 def sweep(kind: str, config: Config, shape: Shape, layers: Sequence[BlockTimes], link: Link) -> list[Simulation]:
