@@ -22,8 +22,6 @@ a is carried along, so that a sweep costs four products a layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -46,15 +44,6 @@ from pdadmm.rivals.rival import Rival
 _FIT, _GAP, _RISK, _COUPLING = range(4)
 
 
-@dataclass
-class _Layer:
-    """The arrays of a layer; the output layer has no q."""
-
-    z: Tensor
-    a: Tensor
-    q: Tensor | None
-
-
 class DlAdmm(Rival):
     """All layers of one process, visited backward and forward."""
 
@@ -68,38 +57,37 @@ class DlAdmm(Rival):
         assert config.rho is not None
         self._nu, self._rho = config.nu, config.rho
         self._output = len(config.hidden)
+        self._terms = [self._nu] * self._output + [self._rho]  # the weight of each layer's equation
         widths = (problem.num_features, *config.hidden, problem.num_outputs)
         tiling = Tiling(problem.num_samples, default_tile_rows(max(widths)), width=max(config.hidden))
         self._ws = Workspace(tiling, max(widths), 0, problem.dtype, problem.device)
         self._scratch = self._array(max(widths[1:])).view(-1)
-        self._layers: list[_Layer] = []
-        before = self.x
-        for index, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
-            a, z = self._array(len(b)), self._array(len(b))
-            q = None if index == self._output else self._array(len(b))
+        self._z, self._a = ([self._array(len(b)) for b in self.biases] for _ in range(2))
+        self._q = [self.x, *(self._array(width) for width in config.hidden)]  # q[l] is what layer l takes in
+        for index, (W, b, z, a) in enumerate(zip(self.weights, self.biases, self._z, self._a, strict=True)):
             for rows in tiling.tiles():
-                z[rows] = linear(before[rows], W, b, a[rows])
-                if q is not None:
-                    self.activations[index].forward(z[rows], q[rows])
+                z[rows] = linear(self._q[index][rows], W, b, a[rows])
+                if index != self._output:
+                    self.activations[index].forward(z[rows], self._q[index + 1][rows])
                 elif drawn:
                     z[rows] = self.loss.initial(a[rows], self.y[rows])
-            self._layers.append(_Layer(z, a, q))
-            before = before if q is None else q
         self._u = self._array(len(self.biases[-1])).zero_()
 
     def restore(self, saved: SavedRun) -> None:
         """The arrays as they were."""
-        for index, layer in enumerate(self._layers):
-            arrays = {"z": layer.z, "a": layer.a} | ({"u": self._u} if layer.q is None else {"q": layer.q})
-            found = saved.layer(index, {name: v.shape for name, v in arrays.items()}, self.problem.storage)
+        for layer in range(len(self.weights)):
+            arrays = self._arrays(layer)
+            found = saved.layer(layer, {name: v.shape for name, v in arrays.items()}, self.problem.storage)
             for name, array in arrays.items():
                 array.copy_(found[name])
 
     def layer_state(self, layer: int) -> dict[str, Tensor]:
         """W and b are replaced by every step, so they are not copied."""
-        state = self._layers[layer]
-        last = {"u": self._u} if state.q is None else {"q": state.q}
-        return {"W": self.weights[layer], "b": self.biases[layer], "z": state.z, "a": state.a, **last}
+        return {"W": self.weights[layer], "b": self.biases[layer], **self._arrays(layer)}
+
+    def _arrays(self, layer: int) -> dict[str, Tensor]:
+        last = {"u": self._u} if layer == self._output else {"q": self._q[layer + 1]}
+        return {"z": self._z[layer], "a": self._a[layer], **last}
 
     def _array(self, width: int) -> Tensor:
         return torch.empty(self.problem.num_samples, width, dtype=self.problem.dtype, device=self.problem.device)
@@ -108,7 +96,7 @@ class DlAdmm(Rival):
 
     def run_epoch(self, epoch: int) -> Row:
         """Backward, forward, u; L_rho and the residual after it."""
-        depth = len(self._layers)
+        depth = len(self.weights)
         for index in reversed(range(depth)):
             self._visit_backward(index)
         measured = torch.zeros(4, dtype=torch.float64)
@@ -142,7 +130,7 @@ class DlAdmm(Rival):
             for rows in chunk.tiles:
                 self._z_step(index, rows)
                 if index == self._output:
-                    self._u_step(rows)
+                    self._u[rows].add_(self._z[-1][rows], alpha=self._rho).sub_(self._a[-1][rows], alpha=self._rho)
                 else:
                     self._q_step(index, rows)
                 self._measure(index, rows, values[:, within(rows, chunk)])
@@ -158,61 +146,44 @@ class DlAdmm(Rival):
 
     def _residual(self, index: int, rows: slice) -> Tensor:
         """r = z_l - a_l, at the output + u/rho: the term of the layer is its weight times |r|²/2."""
-        layer = self._layers[index]
-        r = torch.sub(layer.z[rows], layer.a[rows], out=self._ws.tile(0, *layer.z[rows].shape))
+        z, a = self._z[index][rows], self._a[index][rows]
+        r = torch.sub(z, a, out=self._ws.tile(0, *z.shape))
         return r.add_(self._u[rows], alpha=1 / self._rho) if index == self._output else r
 
     def _q_step(self, index: int, rows: slice) -> None:
         """q -= g/tau with g = q - f(z) - kappa r W of the layer after, all divided by nu; a after it moves along."""
-        layer, after, W = self._layers[index], self._layers[index + 1], self.weights[index + 1]
-        assert layer.q is not None
-        kappa = self._term(index + 1) / self._nu
+        z, q, W = self._z[index][rows], self._q[index + 1][rows], self.weights[index + 1]
+        kappa = self._terms[index + 1] / self._nu
         r = self._residual(index + 1, rows)
-        f = self.activations[index].forward(layer.z[rows], self._ws.tile(1, *layer.z[rows].shape))
-        g = torch.sub(layer.q[rows], f, out=f).addmm_(r, W, alpha=-kappa)
+        f = self.activations[index].forward(z, self._ws.tile(1, *z.shape))
+        g = torch.sub(q, f, out=f).addmm_(r, W, alpha=-kappa)
         gW = torch.mm(g, W.t(), out=r)
         step = -1 / tau_minimum(_row_squares(g), _row_squares(gW), kappa, 1.0)
-        layer.q[rows].addcmul_(g, step)
-        after.a[rows].addcmul_(gW, step)
+        q.addcmul_(g, step)
+        self._a[index + 1][rows].addcmul_(gW, step)
 
     def _z_step(self, index: int, rows: slice) -> None:
         """z = argmin (z - a)² + (q - f(z))², or the prox of the risk at a - u/rho."""
-        layer = self._layers[index]
-        z, a = layer.z[rows], layer.a[rows]
-        if layer.q is not None:
+        z, a = self._z[index][rows], self._a[index][rows]
+        if index != self._output:
             out = self._ws.tile(0, *z.shape)
-            z.copy_(self.activations[index].z_step(a, layer.q[rows], z, 0.0, out))
+            z.copy_(self.activations[index].z_step(a, self._q[index + 1][rows], z, 0.0, out))
             return
         centre = torch.sub(a, self._u[rows], alpha=1 / self._rho)
         z.copy_(self.loss.prox(centre, self.y[rows], self.sample_weight[rows], z, self._rho)[0])
 
-    def _u_step(self, rows: slice) -> None:
-        layer = self._layers[self._output]
-        self._u[rows].add_(layer.z[rows], alpha=self._rho).sub_(layer.a[rows], alpha=self._rho)
-
     def _measure(self, index: int, rows: slice, values: Tensor) -> None:
-        layer = self._layers[index]
-        z, a = layer.z[rows], layer.a[rows]
+        z, a = self._z[index][rows], self._a[index][rows]
         difference = torch.sub(z, a, out=self._ws.tile(0, *z.shape))
         row_norms(difference, values[_FIT])
-        if layer.q is None:
+        if index == self._output:
             values[_RISK] = self.loss.value(z, self.y[rows], self.sample_weight[rows])
             torch.sum(difference.mul_(self._u[rows]), 1, out=values[_COUPLING])
             return
         f = self.activations[index].forward(z, difference)
-        row_norms(f.sub_(layer.q[rows]), values[_GAP])
+        row_norms(f.sub_(self._q[index + 1][rows]), values[_GAP])
 
     # --- W and b, from sums over all samples
-
-    def _term(self, index: int) -> float:
-        """The weight of a layer's equation."""
-        return self._rho if index == self._output else self._nu
-
-    def _before(self, index: int) -> Tensor:
-        """What a layer takes in."""
-        q = self._layers[index - 1].q if index else self.x
-        assert q is not None
-        return q
 
     def _scratch_for(self, index: int) -> Tensor:
         """As many numbers as a has, each call the same memory."""
@@ -221,7 +192,7 @@ class DlAdmm(Rival):
 
     def _add_sums(self, index: int, chunk: Chunk) -> None:
         """rᵀq, Σr and Σq of a chunk."""
-        q, residuals = self._before(index), self._scratch_for(index)
+        q, residuals = self._q[index], self._scratch_for(index)
         for rows in chunk.tiles:
             residuals[rows] = self._residual(index, rows)
         r = residuals[chunk.rows]
@@ -241,13 +212,13 @@ class DlAdmm(Rival):
 
         Whichever is second sees what the first has changed in r.
         """
-        W, count, kept = self.weights[index], self.problem.num_samples, self.config.l2 / self._term(index)
+        W, count, kept = self.weights[index], self.problem.num_samples, self.config.l2 / self._terms[index]
         cross, r_sum, q_sum = (one.take() for one in self._sums(index))
         r_mean, q_mean = r_sum / count, q_sum / count
         if bias_first:
             cross.addr_(r_mean, q_mean, alpha=-count)
         G = cross.neg_().add_(W, alpha=kept)
-        q, products, squares = self._before(index), self._scratch_for(index), self._ws.sum("squares", len(G))
+        q, products, squares = self._q[index], self._scratch_for(index), self._ws.sum("squares", len(G))
         for chunk in self._ws.chunks(SUM_ROWS):
             torch.mm(q[chunk.rows], G.t(), out=products[chunk.rows])
             for rows in chunk.tiles:
@@ -258,7 +229,7 @@ class DlAdmm(Rival):
         self.weights[index] = W - G / theta[:, None]
         self.biases[index] = self.biases[index] + shift
         for rows in self._ws.tiling.tiles():
-            self._layers[index].a[rows].addcmul_(products[rows], -1 / theta).add_(shift)
+            self._a[index][rows].addcmul_(products[rows], -1 / theta).add_(shift)
 
 
 def _row_squares(rows: Tensor) -> Tensor:

@@ -64,14 +64,9 @@ class GradientDescent(Rival):
     def restore(self, saved: SavedRun) -> None:
         """The optimiser's state."""
         for layer in range(len(self.weights)):
-            named = self._named(layer)
-            shapes = {
-                f"{name}.{key}": () if key == "step" else tuple(parameter.shape)
-                for name, parameter in named.items()
-                for key in self._kept
-            }
-            found = saved.layer(layer, shapes, self.problem.storage)
-            for name, parameter in named.items():
+            for name, parameter in self._named(layer).items():
+                shapes = {f"{name}.{key}": () if key == "step" else tuple(parameter.shape) for key in self._kept}
+                found = saved.layer(layer, shapes, self.problem.storage)
                 state = {key: found[f"{name}.{key}"] for key in self._kept}
                 if "step" in state:
                     state["step"] = state["step"].to("cpu", torch.get_default_dtype())  # where and as torch counts them
