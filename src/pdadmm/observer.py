@@ -18,8 +18,6 @@ def _warn(note: str) -> None:
 class Observer:
     """By default notes become warnings, rows go unheard and nothing stops the run."""
 
-    on_resume: Callable[[int, int], list[Row]] = field(default=lambda epoch, history_bytes: [])
-    """Told that the run goes on after this epoch, when its history had so many bytes; gives the rows until then."""
     on_row: Callable[[Row], None] = field(default=lambda row: None)
     on_note: Callable[[str], None] = field(default=_warn)
     should_stop: Callable[[], bool] = field(default=lambda: False)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from pdadmm.checkpoint.folder import Folder
-from pdadmm.checkpoint.manifest import HistoryMark
+from pdadmm.checkpoint.manifest import HistoryMark, Manifest
 from pdadmm.checkpoint.restore import Source
 from pdadmm.checkpoint.saver import Saver
 from pdadmm.config import Config, read_toml, to_toml
 from pdadmm.data import Dataset
-from pdadmm.engine.launch import inherited_lock
+from pdadmm.engine.launch import inherited_lock, restarts
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, PdadmmError, UserError
 from pdadmm.events import EventWriter
@@ -54,8 +54,6 @@ class Place:
     overwrite: bool = False
     resume: bool = False
     allow_changes: bool = False
-    again: bool = False
-    """These processes replace ones that were lost: go on with their run, if they had begun it."""
 
 
 def read_config(run: Path, resumes: bool = False) -> Config:
@@ -86,12 +84,15 @@ def carry_out(
             _check_can_go_on(place)
         with _together(world):
             data = load()
-        scribe = _Scribe(directory if leads else None, Folder(place.path), config, _is_first(world), observer)
-        stack.callback(scribe.close)
-        resolved = config.resolved()
-        saver = Saver(world, resolved, scribe.folder, leads, scribe.history_mark, observer.on_warning)
-        source = scribe.source(place) if place.resume else None
-        result = train_in(world, config, data, scribe.observer(), storage_of(config, place.path), saver, source)
+        is_first = world.stage == world.shard == 0
+        record = _Record(directory if leads else None, Folder(place.path), config.resolved(), is_first, observer)
+        stack.callback(record.close)
+        saver = Saver(world, record.config, record.folder, leads, record.history_mark, observer.on_warning)
+        source = None
+        if place.resume:
+            source = Source(record.folder, place.allow_changes, record.check_history, record.go_on)
+        told = dataclasses.replace(observer, on_row=record.add)
+        result = train_in(world, config, data, told, storage_of(config, place.path), saver, source)
         return_freed_memory()  # the plot's library needs some
         if result is None:
             return None
@@ -104,10 +105,6 @@ def carry_out(
         return summary
 
 
-def _is_first(world: World) -> bool:
-    return world.stage == world.shard == 0
-
-
 def _settled(world: World, place: Place, config: Config) -> Place:
     """A run that starts again resumes its directory if the run there is its own, and else begins as it was told to.
 
@@ -117,7 +114,7 @@ def _settled(world: World, place: Place, config: Config) -> Place:
         return place
     # Under torchrun each host counts its own restarts, so one process may know of them and another not.
     own = _is_own(place.path, config)
-    everyone = [json.loads(text) for text in world.gather(json.dumps([place.again, own]))]
+    everyone = [json.loads(text) for text in world.gather(json.dumps([restarts() > 0, own]))]
     if not any(again for again, _ in everyone):
         return place
     if all(owned for _, owned in everyone):
@@ -172,89 +169,72 @@ def _together(world: World) -> Iterator[None]:
         raise shared
 
 
-class _Scribe:
-    """Writes down one process's part of a run: rows on the first one, the directory's state where it is held."""
+class _Record:
+    """What one process writes down of a run: the rows on the first one, and the state of a directory that it holds."""
 
     def __init__(
         self, directory: RunDirectory | None, folder: Folder, config: Config, is_first: bool, observer: Observer
     ) -> None:
-        self._directory, self.folder, self._is_first, self._observer = directory, folder, is_first, observer
-        self._config = to_toml(config.resolved())
-        self._writes_events = is_first and config.tensorboard == "on"
+        self._directory, self.folder, self.config, self._observer = directory, folder, config, observer
+        self._history = directory if is_first else None
         self._events: EventWriter | None = None
+        self._resumed: Manifest | None = None
         self._before: list[Row] = []
-        self._begun = False
-        self._resumed: tuple[int, int] | None = None
-        self._rescued: list[Row] | None = None
-        self._damaged: set[int] = set()  # lengths at which the history was not what it had been
+        self._is_damaged = self._has_begun = False
 
-    def observer(self) -> Observer:
-        """What the run tells, written down and passed on."""
-        return dataclasses.replace(self._observer, on_row=self._on_row, on_resume=self._on_resume)
-
-    def source(self, place: Place) -> Source:
-        """Where the run resumes from."""
-        directory = self._directory
-
-        def check_history(mark: HistoryMark) -> None:
-            if self._is_first:
-                assert directory is not None
-                try:
-                    directory.check_history(mark.bytes, mark.sha256)
-                except DamageError:
-                    self._damaged.add(mark.bytes)
-                    raise
-
-        return Source(self.folder, place.allow_changes, check_history)
+    def check_history(self, mark: HistoryMark) -> None:
+        """On the first process, find out whether the history is there up to a mark."""
+        if self._history is not None:
+            self._history.check_history(mark.bytes, mark.sha256)
 
     def history_mark(self) -> HistoryMark:
         """How far the history has come, on the first process."""
-        if not self._is_first:
-            return HistoryMark(0, "")
-        assert self._directory is not None
-        return HistoryMark(*self._directory.history_mark())
+        return HistoryMark(*self._history.history_mark()) if self._history else HistoryMark(0, "")
 
-    def _on_resume(self, epoch: int, history_bytes: int) -> list[Row]:
-        self._resumed = (epoch, history_bytes)
-        self._observer.on_resume(epoch, history_bytes)
-        if not self._is_first:
+    def go_on(self, saved: Manifest) -> list[Row]:
+        """From a checkpoint: the rows until then, on the first process."""
+        self._resumed = saved
+        self._observer.on_note(f"going on after epoch {saved.epoch}")
+        if self._history is None:
             return []
-        self._before = [row for row in read_history(self.folder.run, []) if row["epoch"] <= epoch]
-        if history_bytes in self._damaged:
-            self._rescued = self._before
+        self._before = [row for row in read_history(self.folder.run, []) if row["epoch"] <= saved.epoch]
+        try:
+            self.check_history(saved.history)
+        except DamageError:
+            self._is_damaged = True
             self._observer.on_warning(
-                f"{HISTORY_FILE} is damaged: the rows of {len(self._before)} of its {epoch} epochs can be read and are "
-                f"kept; the file is set aside"
+                f"{HISTORY_FILE} is damaged: the rows of {len(self._before)} of its {saved.epoch} epochs can be read "
+                f"and are kept; the file is set aside"
             )
         return list(self._before)
 
-    def _on_row(self, row: Row) -> None:
-        if not self._begun and self._directory is not None:
+    def add(self, row: Row) -> None:
+        """Write a row down, and pass it on."""
+        if self._directory is not None and not self._has_begun:
             self._begin(self._directory)
-        self._begun = True
-        if self._is_first:
-            assert self._directory is not None
-            self._directory.append_row(row)
-        if self._writes_events:
-            self._events = self._events or EventWriter(self.folder.run / EVENTS, self._before)
+        if self._history is not None:
+            self._history.append_row(row)
+        if self._events is not None:
             self._events.write(row)
         self._observer.on_row(row)
+
+    def _begin(self, directory: RunDirectory) -> None:
+        """The run can no longer be refused: now the directory becomes its own."""
+        self._has_begun, saved = True, self._resumed
+        self.folder.clear_unfinished()
+        if saved is None:
+            directory.begin(to_toml(self.config))
+        else:
+            directory.go_on(to_toml(self.config), saved.history.bytes, self._before if self._is_damaged else None)
+            for name in self.folder.put_aside_after(saved.epoch):
+                self._observer.on_note(f"checkpoints/{name} is not used and will be deleted when two are newer")
+        if self._history is not None and self.config.tensorboard == "on":
+            self._events = EventWriter(self.folder.run / EVENTS, self._before)
 
     def close(self) -> None:
         """The run is over, however it ended."""
         if self._events is not None:
             self._events.close()
-
-    def _begin(self, directory: RunDirectory) -> None:
-        """The run can no longer be refused: now the directory becomes its own."""
-        self.folder.clear_unfinished()
-        if self._resumed is None:
-            directory.begin(self._config)
-        else:
-            epoch, history_bytes = self._resumed
-            directory.go_on(self._config, history_bytes, self._rescued)
-            for name in self.folder.put_aside_after(epoch):
-                self._observer.on_note(f"checkpoints/{name} is not used and will be deleted when two are newer")
 
 
 def _finished(directory: RunDirectory, result: Result) -> dict[str, Any] | None:

@@ -104,8 +104,8 @@ def train_in(
     del data
     session, saved, is_first = prepared.session, prepared.saved, world.stage == world.shard == 0
     history: list[Row] = []
-    if saved is not None:
-        history = observer.on_resume(session.epoch, saved.manifest.history.bytes)
+    if source is not None and saved is not None:
+        history = source.go_on(saved.manifest)
     if saver is not None:
         saver.resumed(session.epoch)
 

@@ -20,6 +20,7 @@ from pdadmm.checkpoint.manifest import FileEntry, HistoryMark, Manifest, check_f
 from pdadmm.engine.layers import ROW_VARIABLES, Shapes
 from pdadmm.engine.world import World
 from pdadmm.errors import DamageError, PdadmmError, UserError
+from pdadmm.history import Row
 from pdadmm.storage import Storage
 
 _PIECE = 16 * 2**20  # bytes read at a time
@@ -95,6 +96,8 @@ class Source:
     folder: Folder
     allow_changes: bool
     check_history: Callable[[HistoryMark], None]
+    go_on: Callable[[Manifest], list[Row]]
+    """Told which checkpoint it is; gives the rows until then."""
 
 
 def find_newest(

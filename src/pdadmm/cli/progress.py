@@ -53,19 +53,15 @@ class Progress(_Meter):
         self._seen: Row = {}
         self._begin_bar(total=epochs, unit="epoch")
 
-    def resume(self, epoch: int, history_bytes: int) -> list[Row]:
-        """The run goes on after an epoch; the rows before it are not shown again."""
-        self._first = epoch
-        if self._bar is not None:
-            self._bar.update(epoch)
-            self._bar.initial = epoch
-        self.note(f"going on after epoch {epoch}")
-        return []
-
     def row(self, row: Row) -> None:
         """Show a new row; scores that it does not have are those of the last one that did."""
         if self._quiet:
             return
+        if not self._seen:  # a run that is resumed begins later
+            self._first = row["epoch"] - 1
+            if self._bar is not None:
+                self._bar.update(self._first)
+                self._bar.initial = self._first
         self._seen |= row
         if self._bar is not None:
             self._bar.set_postfix_str(self._text(), refresh=False)

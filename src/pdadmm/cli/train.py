@@ -15,7 +15,7 @@ from pdadmm.cli.options import add_config_flags, add_hidden_flag, add_output_fla
 from pdadmm.cli.progress import Progress
 from pdadmm.config import Config
 from pdadmm.data import Dataset
-from pdadmm.engine.launch import StopRequests, die_with_launcher, is_worker, launch, own_rank, restarts
+from pdadmm.engine.launch import StopRequests, die_with_launcher, is_worker, launch, own_rank
 from pdadmm.engine.world import World
 from pdadmm.errors import StorageError, UserError
 from pdadmm.events import check_installed
@@ -128,7 +128,7 @@ def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     """One process's part; the first one speaks and writes for all."""
     out = _out(arguments, config)
     is_first = world.stage == world.shard == 0
-    place = Place(out, arguments.overwrite, arguments.resume is not None, arguments.allow_changes, restarts() > 0)
+    place = Place(out, arguments.overwrite, arguments.resume is not None, arguments.allow_changes)
 
     def load() -> Dataset | None:
         return _load(config, arguments, out) if holds_data(world) else None
@@ -136,7 +136,7 @@ def _run_in(world: World, config: Config, arguments: argparse.Namespace) -> int:
     with _StopRequests(speaks=is_first) as stop:
         progress = Progress(config.epochs, arguments.quiet or not is_first)
         warn = progress.warn if is_first else progress.note
-        observer = Observer(progress.resume, progress.row, progress.note, lambda: stop.number > 0, warn)
+        observer = Observer(progress.row, progress.note, lambda: stop.number > 0, warn)
         try:
             summary = carry_out(world, config, load, place, observer)
         finally:
