@@ -650,9 +650,10 @@ def test_a_factorisation_that_fails_ends_in_a_line(options: tuple[str, ...], tmp
 
 def test_a_history_is_read_up_to_a_half_line_and_refused_where_it_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
-    path.write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
+    rows = [json.dumps({"epoch": epoch, "seconds": 1, "objective": 2}) + "\n" for epoch in (1, 2, 3)]
+    path.write_text(rows[0] + rows[1] + rows[2][:9])
     assert [row["epoch"] for row in read_history(tmp_path)] == [1, 2]
-    path.write_text('{"epoch": 1}\n?\n{"epoch": 3}\n')
+    path.write_text(rows[0] + "?\n" + rows[2])
     with pytest.raises(DamageError, match=r"line 2 of .*history.jsonl is not JSON"):
         read_history(tmp_path)
     problems: list[str] = []

@@ -231,7 +231,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"method": "dladmm", "learning_rate": 0.1}, "learning_rate is an option of method gd, adadelta, adagrad, adam"),
     ({"batch_size": 10}, "batch_size is an option of method gd"),
     ({"method": "adam", "batch_size": 0}, "batch_size must be at least 1"),
-    ({"method": "adam", "learning_rate": 0.0}, "learning_rate must be positive"),
+    ({"method": "adam", "learning_rate": 0.0}, "learning_rate must be above 0"),
     ({"method": "lbfgs"}, "method must be one of pdadmm, gd"),
 ]
 

@@ -159,6 +159,7 @@ def test_unknown_columns(refused: Refused, tmp_path: Path, option: str) -> None:
         ("hidden", "wide", ("9x500", "'wide'")),
         ("hidden", "2x8.5", ("9x500", "'2x8.5'")),
         ("hidden", "9999999999x8", ("at most 10000 layers", "'9999999999x8'")),
+        ("hidden", "9" * 30, ("at most 1000000000000", "9" * 30)),
         ("epochs", "0", ("at least 1", "got 0")),
         ("epochs", "9" * 20, ("at most 1000000000000", "9" * 20)),
         ("shards", "9" * 20, ("at most 10000", "9" * 20)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -204,6 +204,7 @@ def test_regression_round_trip(y: Array) -> None:
     arrays.arrays(np.float64, st.tuples(st.integers(2, 9), st.integers(1, 4)), elements=real), st.sampled_from(SCALINGS)
 )
 def test_scaled_features_can_be_undone(X: Array, scaling: str) -> None:
+    assume(scaling != "none" or not 0 < np.abs(X).max() < 1e-37)  # which is refused without a scaling
     fitted = Preprocessor.fit(part(X, np.arange(len(X))), scaling, regression=False)
     np.testing.assert_allclose(fitted.features(X, np.float64) * fitted.scale + fitted.shift, X, rtol=1e-12, atol=1e-9)
     assert_stored_whole(fitted)
