@@ -98,8 +98,9 @@ def test_fetch_brings_what_is_missing_or_differs(mnist: Collection, site: Site, 
     site.asked.clear()
     assert states(fetch(mnist, home, transfer=ONCE)) == ["fetched", "present", "fetched", "present"]
     assert [path for path, _ in site.asked] == [f"/{mnist.files[number].name}" for number in (0, 2)]
-    train, test = load_named(replace(VARIANTS["mnist"], collection=mnist), home)
-    assert (len(train.X), len(test.X)) == (30, 20)
+    data = load_named(replace(VARIANTS["mnist"], collection=mnist), home)
+    assert data.test is not None
+    assert (len(data.train.X), len(data.test.X)) == (30, 20)
 
 
 def test_a_change_of_one_bit_is_found(mnist: Collection, tmp_path: Path) -> None:

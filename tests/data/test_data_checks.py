@@ -8,8 +8,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from pdadmm.data import Dataset, Part, as_labels, balanced_weights, check_dataset, check_features, check_part
+from pdadmm.data import Dataset, Part, as_labels, balanced_weights, check_dataset
 from pdadmm.data.arrays import CHUNK_ELEMENTS, Array, as_float, row_chunks
+from pdadmm.data.checks import check_features, check_part
 from pdadmm.errors import UserError
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pdadmm.data import Table, csv_file, read_tables, stream_features, tables
-from pdadmm.data.arrays import Array
+from pdadmm.data import Dataset, csv_file, stream_samples, tables
+from pdadmm.data.arrays import Array, generated_names
+from pdadmm.data.sources import read_data
 from pdadmm.errors import UserError
 
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489")
@@ -36,9 +37,13 @@ def write_parquet(path: Path, **columns: Any) -> Path:
     return path
 
 
-def read_features(path: Path, features: Sequence[str] | int, target: str | None = None) -> Table:
-    found = stream_features(path, features, target)
-    return Table(np.concatenate(list(found.blocks)), None, None, found.feature_names)
+def read(path: Path, target: str | None = None, weight: str | None = None, mapped: bool = False) -> Dataset:
+    return read_data(str(path), target, weight, mapped)
+
+
+def read_features(path: Path, features: Sequence[str] | int, target: str | None = None) -> Array:
+    names = generated_names(features) if isinstance(features, int) else tuple(features)
+    return np.concatenate(list(stream_samples(str(path), names, target).blocks))
 
 
 def refused(message: str) -> Any:
@@ -51,21 +56,22 @@ def refused(message: str) -> Any:
 def test_npz_with_one_part(tmp_path: Path, X: Array) -> None:
     y, w = np.array(["a", "b", "a", "b", "a"]), np.arange(5.0)
     np.savez(tmp_path / "d.npz", X=X, y=y, w=w)
-    train, test = read_tables(tmp_path / "d.npz")
+    data = read(tmp_path / "d.npz")
+    train, test = data.train, data.test
     assert test is None
     assert np.array_equal(train.X, X)
-    assert train.y is not None
     assert train.y.tolist() == y.tolist()
     assert train.weight is not None
     assert train.weight.tolist() == w.tolist()
-    assert train.feature_names == ("x0", "x1", "x2")
+    assert data.feature_names == ("x0", "x1", "x2")
 
 
 def test_npz_with_two_parts_and_images(tmp_path: Path) -> None:
     images = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4)
     y = np.array([0, 1])
     np.savez_compressed(tmp_path / "d.npz", X_train=images, y_train=y, X_test=images[:1], y_test=y[:1])
-    train, test = read_tables(tmp_path / "d.npz")
+    data = read(tmp_path / "d.npz")
+    train, test = data.train, data.test
     assert test is not None
     assert train.X.shape == (2, 16)
     assert train.X.dtype == np.float32
@@ -75,7 +81,7 @@ def test_npz_with_two_parts_and_images(tmp_path: Path) -> None:
 
 def test_npz_without_samples_is_left_to_the_checks(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", X=np.zeros((0, 4, 4)), y=np.zeros(0))
-    assert read_tables(tmp_path / "d.npz")[0].X.shape == (0, 16)
+    assert read(tmp_path / "d.npz").train.X.shape == (0, 16)
 
 
 @pytest.mark.parametrize(
@@ -91,28 +97,28 @@ def test_npz_missing_key_lists_the_keys(tmp_path: Path, keys: tuple[str, ...], l
     arrays: dict[str, Any] = dict.fromkeys(keys, np.zeros((2, 2)))
     np.savez(tmp_path / "d.npz", **arrays)
     with refused(lacking):
-        read_tables(tmp_path / "d.npz")
+        read(tmp_path / "d.npz")
 
 
 def test_npz_refuses_pickles(tmp_path: Path, X: Array) -> None:
     np.savez(tmp_path / "d.npz", X=X, y=np.array(["a", 1, None, "b", "c"], dtype=object))
     with refused("y must be an array of numbers or texts; got Python objects (save y.astype(str)"):
-        read_tables(tmp_path / "d.npz")
+        read(tmp_path / "d.npz")
 
 
 def test_npz_has_no_columns(tmp_path: Path, X: Array) -> None:
     np.savez(tmp_path / "d.npz", X=X, y=np.arange(5))
     for options in ({"target": "label"}, {"weight": "label"}):
         with refused(f"{next(iter(options))} must not be set for a .npz file"):
-            read_tables(tmp_path / "d.npz", options.get("target"), options.get("weight"))
+            read(tmp_path / "d.npz", options.get("target"), options.get("weight"))
 
 
 def test_npz_features(tmp_path: Path, X: Array) -> None:
     np.savez(tmp_path / "x.npz", X=X)
     np.savez(tmp_path / "both.npz", X_train=X, X_test=X[:2])
     np.savez(tmp_path / "none.npz", Z=X)
-    assert np.array_equal(read_features(tmp_path / "x.npz", 3, target="ignored").X, X)
-    assert np.array_equal(read_features(tmp_path / "both.npz", ("a", "b", "c")).X, X[:2])
+    assert np.array_equal(read_features(tmp_path / "x.npz", 3, target="ignored"), X)
+    assert np.array_equal(read_features(tmp_path / "both.npz", ("a", "b", "c")), X[:2])
     with refused("it lacks 'X', keys: 'Z'"):
         read_features(tmp_path / "none.npz", 3)
     with refused("must have the 4 features of the model; got 3"):
@@ -124,36 +130,31 @@ def test_npz_features(tmp_path: Path, X: Array) -> None:
 
 def test_csv_with_header_and_text_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "d.csv", '\ufeffage,"a, b",kind\n1,2.5,cat\n\n-3e2, 4 ,"dog"\r\n5,6,cat\n')
-    table, test = read_tables(path)
-    assert test is None
-    assert table.X.tolist() == [[1, 2.5], [-300, 4], [5, 6]]
-    assert table.X.dtype == np.float64
-    assert table.y is not None
-    assert table.y.tolist() == ["cat", "dog", "cat"]
+    table = read(path)
+    assert table.train.X.tolist() == [[1, 2.5], [-300, 4], [5, 6]]
+    assert table.train.X.dtype == np.float64
+    assert table.train.y.tolist() == ["cat", "dog", "cat"]
     assert table.feature_names == ("age", "a, b")
 
 
 def test_csv_with_target_and_weight_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "d.csv", "a,y,w,b\n1,0.5,2,3\n4,1,1,6\n")
-    table, _ = read_tables(path, target="y", weight="w")
-    assert table.X.tolist() == [[1, 3], [4, 6]]
-    assert table.y is not None
-    assert table.y.tolist() == [0.5, 1.0]
-    assert table.weight is not None
-    assert table.weight.tolist() == [2, 1]
+    table = read(path, target="y", weight="w")
+    assert table.train.X.tolist() == [[1, 3], [4, 6]]
+    assert table.train.y.tolist() == [0.5, 1.0]
+    assert table.train.weight is not None
+    assert table.train.weight.tolist() == [2, 1]
     assert table.feature_names == ("a", "b")
 
 
 def test_csv_without_header(tmp_path: Path) -> None:
     path = write(tmp_path / "d.csv", "7,1,2\n8,3,4\n")
-    last, _ = read_tables(path)
-    assert last.y is not None
-    assert last.y.tolist() == [2, 4]
-    assert last.y.dtype == np.int64
-    first, _ = read_tables(path, target="0")
-    assert first.y is not None
-    assert first.y.tolist() == [7, 8]
-    assert first.X.tolist() == [[1, 2], [3, 4]]
+    last = read(path)
+    assert last.train.y.tolist() == [2, 4]
+    assert last.train.y.dtype == np.int64
+    first = read(path, target="0")
+    assert first.train.y.tolist() == [7, 8]
+    assert first.train.X.tolist() == [[1, 2], [3, 4]]
     assert first.feature_names == ("x0", "x1")
 
 
@@ -171,13 +172,12 @@ def test_csv_without_header(tmp_path: Path) -> None:
     ],
 )
 def test_csv_header_or_first_sample(tmp_path: Path, text: str, target: str | None, samples: int) -> None:
-    assert len(read_tables(write(tmp_path / "d.csv", text), target=target)[0].X) == samples
+    assert len(read(write(tmp_path / "d.csv", text), target=target).train.X) == samples
 
 
 def test_csv_default_target_is_the_last_but_the_weight(tmp_path: Path) -> None:
-    table, _ = read_tables(write(tmp_path / "d.csv", "a,y,w\n1,2,3\n4,5,6\n"), weight="w")
-    assert table.y is not None
-    assert table.y.tolist() == [2, 5]
+    table = read(write(tmp_path / "d.csv", "a,y,w\n1,2,3\n4,5,6\n"), weight="w")
+    assert table.train.y.tolist() == [2, 5]
 
 
 NUMBERS = [
@@ -190,9 +190,9 @@ SPELLINGS = [*NUMBERS, *(f'"{text}"' for text in NUMBERS), " 1", "1 ", "\t1", " 
 @pytest.mark.parametrize("fields", [*([text] for text in SPELLINGS), NUMBERS, SPELLINGS], ids=str)
 def test_csv_numbers_are_read_as_python_reads_them(tmp_path: Path, fields: list[str]) -> None:
     lines = [f"{field},{index},{field}" for index, field in enumerate(fields)]
-    table, _ = read_tables(write(tmp_path / "d.csv", "\n".join(["a,y,b", *lines])), target="y")
+    table = read(write(tmp_path / "d.csv", "\n".join(["a,y,b", *lines])), target="y")
     expected = np.array([[float(field.strip('"'))] * 2 for field in fields])
-    assert table.X.tobytes() == expected.tobytes()
+    assert table.train.X.tobytes() == expected.tobytes()
 
 
 def test_csv_random_numbers_keep_their_bits(tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_csv_random_numbers_keep_their_bits(tmp_path: Path) -> None:
         ",".join(f"{value:.{digits}{kind}}" for value, digits, kind in zip(row, (16, 17, 9, 25), "eege", strict=True))
         for row in X.tolist()
     ]
-    read = read_features(write(tmp_path / "d.csv", "\n".join(lines)), 4).X
-    assert read.tobytes() == np.array([[float(field) for field in line.split(",")] for line in lines]).tobytes()
+    found = read_features(write(tmp_path / "d.csv", "\n".join(lines)), 4)
+    assert found.tobytes() == np.array([[float(field) for field in line.split(",")] for line in lines]).tobytes()
 
 
 @pytest.mark.parametrize("columns", [2, 5000])
@@ -222,16 +222,14 @@ def test_csv_of_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, col
     path = tmp_path / "d.csv"
     names = ",".join(["y", *(f"c{index}" for index in range(columns))])
     path.write_bytes((names + end + "".join(lines)).encode())
-    table, _ = read_tables(path, target="y")
-    assert np.array_equal(table.X, X)
-    assert table.y is not None
-    assert table.y.tolist() == [label.strip('"').replace('""', '"') for label in labels]
+    table = read(path, target="y")
+    assert np.array_equal(table.train.X, X)
+    assert table.train.y.tolist() == [label.strip('"').replace('""', '"') for label in labels]
 
 
 def test_csv_long_numbers_stay_apart_as_texts(tmp_path: Path) -> None:
-    table, _ = read_tables(write(tmp_path / "d.csv", f"a,y\n1,{10**30}\n2,{10**30 + 1}\n"))
-    assert table.y is not None
-    assert table.y.tolist() == [str(10**30), str(10**30 + 1)]
+    table = read(write(tmp_path / "d.csv", f"a,y\n1,{10**30}\n2,{10**30 + 1}\n"))
+    assert table.train.y.tolist() == [str(10**30), str(10**30 + 1)]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +256,7 @@ def test_csv_long_numbers_stay_apart_as_texts(tmp_path: Path) -> None:
 )
 def test_csv_mistakes_are_placed(tmp_path: Path, text: str, message: str) -> None:
     with refused(message):
-        read_tables(write(tmp_path / "d.csv", text))
+        read(write(tmp_path / "d.csv", text))
 
 
 @pytest.mark.parametrize(
@@ -276,15 +274,12 @@ def test_csv_mistakes_are_placed(tmp_path: Path, text: str, message: str) -> Non
 )
 def test_csv_wrong_columns(tmp_path: Path, text: str, options: dict[str, str], message: str) -> None:
     with refused(message):
-        read_tables(write(tmp_path / "d.csv", text), options.get("target"), options.get("weight"))
+        read(write(tmp_path / "d.csv", text), options.get("target"), options.get("weight"))
 
 
 def test_csv_features_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "d.csv", "id,b,y,a\nfirst,2,cat,1\nsecond,4,dog,3\n")
-    table = read_features(path, ("a", "b"), target="y")
-    assert table.X.tolist() == [[1, 2], [3, 4]]
-    assert table.y is None
-    assert table.feature_names == ("a", "b")
+    assert read_features(path, ("a", "b"), target="y").tolist() == [[1, 2], [3, 4]]
     with refused("must have the 3 features of the model; it lacks 'c'"):
         read_features(path, ("a", "b", "c"))
 
@@ -303,8 +298,7 @@ def test_csv_features_by_name(tmp_path: Path) -> None:
 def test_csv_features_by_position(
     tmp_path: Path, text: str, features: tuple[str, ...] | int, target: str | None
 ) -> None:
-    table = read_features(write(tmp_path / "d.csv", text), features, target=target)
-    assert table.X.tolist() == [[1, 2], [3, 4]]
+    assert read_features(write(tmp_path / "d.csv", text), features, target=target).tolist() == [[1, 2], [3, 4]]
 
 
 def test_csv_features_by_position_need_the_number(tmp_path: Path) -> None:
@@ -319,43 +313,39 @@ def test_csv_features_by_position_need_the_number(tmp_path: Path) -> None:
 def test_parquet_of_several_types_and_batches(tmp_path: Path, X: Array) -> None:
     labels = ["a", "b", "a", "bb", "a"]
     path = write_parquet(tmp_path / "d.parquet", f=X[:, 0], i=np.arange(5), b=[True, False] * 2 + [True], y=labels)
-    table, test = read_tables(path)
-    assert test is None
-    assert table.X.dtype == np.float64
-    assert np.array_equal(table.X, np.column_stack([X[:, 0], np.arange(5), [1, 0, 1, 0, 1]]))
-    assert table.y is not None
-    assert table.y.tolist() == labels
+    table = read(path)
+    assert table.train.X.dtype == np.float64
+    assert np.array_equal(table.train.X, np.column_stack([X[:, 0], np.arange(5), [1, 0, 1, 0, 1]]))
+    assert table.train.y.tolist() == labels
     assert table.feature_names == ("f", "i", "b")
 
 
 def test_parquet_weight_target_and_float32(tmp_path: Path) -> None:
     columns = {"y": [1, 2], "a": np.array([1, 2], dtype=np.float32), "w": [1, 3], "b": np.array([3, 4], dtype=np.int8)}
-    table, _ = read_tables(write_parquet(tmp_path / "d.parquet", **columns), target="y", weight="w")
-    assert table.X.dtype == np.float32
-    assert table.X.tolist() == [[1, 3], [2, 4]]
-    assert table.weight is not None
-    assert table.weight.tolist() == [1, 3]
+    table = read(write_parquet(tmp_path / "d.parquet", **columns), target="y", weight="w")
+    assert table.train.X.dtype == np.float32
+    assert table.train.X.tolist() == [[1, 3], [2, 4]]
+    assert table.train.weight is not None
+    assert table.train.weight.tolist() == [1, 3]
 
 
 def test_parquet_decimals_and_categories(tmp_path: Path) -> None:
     price, y = pl.Series([1, 2], dtype=pl.Decimal(9, 2)), pl.Series(["u", "v"], dtype=pl.Categorical)
     path = write_parquet(tmp_path / "d.parquet", price=price, y=y)
-    table, _ = read_tables(path)
-    assert table.X.tolist() == [[1], [2]]
-    assert table.y is not None
-    assert table.y.tolist() == ["u", "v"]
+    table = read(path)
+    assert table.train.X.tolist() == [[1], [2]]
+    assert table.train.y.tolist() == ["u", "v"]
 
 
 def test_parquet_leaves_out_the_index_of_pandas(tmp_path: Path) -> None:
-    table, _ = read_tables(write_parquet(tmp_path / "d.parquet", a=[1.0], y=[2], __index_level_0__=[7]))
+    table = read(write_parquet(tmp_path / "d.parquet", a=[1.0], y=[2], __index_level_0__=[7]))
     assert table.feature_names == ("a",)
-    assert table.y is not None
-    assert table.y.tolist() == [2]
+    assert table.train.y.tolist() == [2]
 
 
 def test_parquet_features_by_name(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "d.parquet", id=["p", "q"], b=[2.0, 4.0], a=[1.0, 3.0], y=["u", None])
-    assert read_features(path, ("a", "b"), target="y").X.tolist() == [[1, 2], [3, 4]]
+    assert read_features(path, ("a", "b"), target="y").tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +363,7 @@ def test_parquet_features_by_name(tmp_path: Path) -> None:
 )
 def test_parquet_mistakes_name_the_column(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
     with refused(message):
-        read_tables(write_parquet(tmp_path / "d.parquet", **columns))
+        read(write_parquet(tmp_path / "d.parquet", **columns))
 
 
 # --- files that are not what their name says
@@ -394,9 +384,9 @@ def test_content_of_another_kind(tmp_path: Path, name: str, content: bytes) -> N
     path = tmp_path / name
     path.write_bytes(content)
     kind = {"d.npz": ".npz", "d.csv": "CSV", "d.parquet": "Parquet"}[name]
-    for read in (lambda: read_tables(path), lambda: read_features(path, 1)):
+    for attempt in (lambda: read(path), lambda: read_features(path, 1)):
         with pytest.raises(UserError, match=re.escape(f"{path} is not a {kind} file: ")):
-            read()
+            attempt()
 
 
 @pytest.mark.parametrize("name", ["d.npz", "d.parquet"])
@@ -410,7 +400,7 @@ def test_truncated(tmp_path: Path, X: Array, name: str, kept: float) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
     with pytest.raises(UserError, match=re.escape(f"{path} is not a ")):
-        read_tables(path)
+        read(path)
 
 
 @pytest.mark.parametrize("name", ["d.npz", "d.parquet"])
@@ -424,7 +414,7 @@ def test_flipped_bits_never_give_a_traceback(tmp_path: Path, X: Array, name: str
     for place in range(0, len(content), 7):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
         try:
-            read_tables(path)
+            read(path)
         except UserError as error:
             assert str(path) in str(error)  # noqa: PT017 -- many flips are harmless and raise nothing
 
@@ -433,14 +423,14 @@ def test_array_file_named_npz(tmp_path: Path, X: Array) -> None:
     np.save(tmp_path / "d.npy", X)
     path = (tmp_path / "d.npy").rename(tmp_path / "d.npz")
     with refused("d.npz is not a .npz file: it is not a zip archive"):
-        read_tables(path)
+        read(path)
 
 
 def test_latin_1_text_beyond_the_start(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_bytes(b"a,y\n" + b"1,cat\n" * 20000 + "2,käse\n".encode("latin-1"))
     with refused("d.csv is not a CSV file in UTF-8: line 20002 is not; save it as UTF-8"):
-        read_tables(path)
+        read(path)
 
 
 def saved(path: Path, header: str, numbers: bytes = b"", method: int = zipfile.ZIP_STORED) -> Path:
@@ -474,7 +464,7 @@ GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (%s,), }"
 def test_npz_that_lies(tmp_path: Path, header: str, message: str, mapped: bool) -> None:
     path = saved(tmp_path / "d.npz", header, bytes(16))
     with refused(f"d.npz is not a .npz file: {message}"):
-        read_tables(path, mapped=mapped)
+        read(path, mapped=mapped)
     with refused(f"d.npz is not a .npz file: {message}"):
         read_features(path, 1)
 
@@ -483,7 +473,7 @@ def test_npz_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.savez_compressed(tmp_path / "d.npz", X=np.zeros((2**16, 2)), y=np.arange(2**16))
     monkeypatch.setattr(tables, "available_memory", lambda: 2**19)
     with refused("d.npz: X needs 1.0 MiB of memory, but only 512.0 KiB are free"):
-        read_tables(tmp_path / "d.npz")
+        read(tmp_path / "d.npz")
 
 
 def test_npz_with_more_than_arrays(tmp_path: Path, X: Array) -> None:
@@ -492,44 +482,43 @@ def test_npz_with_more_than_arrays(tmp_path: Path, X: Array) -> None:
     content = path.read_bytes()
     path.write_bytes(content + b"more")
     with refused("d.npz is not a .npz file: there is something after its end"):
-        read_tables(path)
+        read(path)
     path.write_bytes(content)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr("y.npy", b"other")
     with refused("d.npz is not a .npz file: it has 'y' twice"):
-        read_tables(path)
+        read(path)
 
 
 def test_npz_texts_that_are_none(tmp_path: Path, X: Array) -> None:
     np.savez(tmp_path / "d.npz", X=X, y=np.full(5, 0x110000, np.uint32).view("<U1"))
     with refused("d.npz is not a .npz file: y holds texts that are not Unicode"):
-        read_tables(tmp_path / "d.npz")
+        read(tmp_path / "d.npz")
 
 
 def test_csv_with_a_null_byte_and_with_many_columns(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_bytes(b"a,y\n" + b"1,cat\n" * 20000 + b"2,c\0t\n")
     with refused("d.csv is not a CSV file: line 20002 holds a null byte"):
-        read_tables(path)
+        read(path)
     path.write_text(f"{'1,' * 1_000_000}0\n{'2,' * 1_000_000}1\n")
-    assert read_tables(path)[0].X.shape == (2, 1_000_000)
+    assert read(path).train.X.shape == (2, 1_000_000)
 
 
 @pytest.mark.parametrize("name", ["d.npz", "d.csv", "d.parquet"])
 def test_a_pipe_is_refused_at_once(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     with refused(f"{name}' is a pipe, a socket or a device"):
-        read_tables(tmp_path / name)
+        read(tmp_path / name)
 
 
 def test_paths(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
-    for read in (read_tables, lambda path: read_features(path, 1)):
-        with refused("none.csv': No such file or directory"):
-            read(tmp_path / "none.csv")
-        with refused("folder.csv' is a directory"):
-            read(tmp_path / "folder.csv")
+    with refused("none.csv': No such file or directory"):
+        read(tmp_path / "none.csv")
+    with refused("folder.csv' is a directory"):
+        read_features(tmp_path / "folder.csv", 1)
 
 
 def test_extension_in_capitals(tmp_path: Path) -> None:
-    assert read_tables(write(tmp_path / "D.CSV", "1,2\n3,4\n"))[0].X.tolist() == [[1], [3]]
+    assert read(write(tmp_path / "D.CSV", "1,2\n3,4\n")).train.X.tolist() == [[1], [3]]

@@ -15,10 +15,11 @@ import pytest
 from scipy.io import savemat
 from scipy.ndimage import zoom
 
-from pdadmm.data import SOURCES, load_data, stream_samples
+from pdadmm.data import Part, load_data, stream_samples
 from pdadmm.data.arrays import CHUNK_ELEMENTS
 from pdadmm.data.named import load_named
 from pdadmm.data.published import COLLECTIONS, VARIANTS, Variant
+from pdadmm.data.sources import SOURCES
 from pdadmm.errors import DamageError, StorageError, UserError
 from publishing import Bytes, cifar, idx, pixels, write, write_cifar10, write_cifar100, write_idx, write_svhn
 
@@ -31,6 +32,12 @@ def halved(images: Bytes) -> Any:
     return np.stack([zoom(image / 255, factors, order=1).ravel() for image in images]).astype(np.float32)
 
 
+def parts(variant: Variant, home: Path) -> tuple[Part, Part]:
+    data = load_named(variant, home)
+    assert data.test is not None
+    return data.train, data.test
+
+
 def kept(images: Bytes, labels: Bytes, *classes: int) -> tuple[Bytes, list[int]]:
     rows = np.isin(labels, classes)
     return images[rows], labels[rows].tolist()
@@ -39,38 +46,36 @@ def kept(images: Bytes, labels: Bytes, *classes: int) -> tuple[Bytes, list[int]]
 @pytest.mark.parametrize("name", FOLDERS)
 def test_grey_images(name: str, tmp_path: Path) -> None:
     images, labels = write_idx(tmp_path, FOLDERS[name])
-    for table, part, known in zip(load_named(VARIANTS[name], tmp_path), images, labels, strict=True):
+    for table, part, known in zip(parts(VARIANTS[name], tmp_path), images, labels, strict=True):
         assert table.X.dtype == np.float32
         assert np.array_equal(table.X, halved(part))
-        assert table.y is not None
         assert table.y.tolist() == known.tolist()
-        assert (table.feature_names[0], table.feature_names[-1]) == ("pixel_0_0", "pixel_13_13")
-        assert len(table.feature_names) == 196
-    full, _ = load_named(VARIANTS[f"{name}-full"], tmp_path)
-    assert np.array_equal(full.X, (images[0] / 255).astype(np.float32).reshape(30, 784))
+    names = load_named(VARIANTS[name], tmp_path).feature_names
+    assert (names[0], names[-1], len(names)) == ("pixel_0_0", "pixel_13_13", 196)
+    full = load_named(VARIANTS[f"{name}-full"], tmp_path)
+    assert np.array_equal(full.train.X, (images[0] / 255).astype(np.float32).reshape(30, 784))
     assert full.feature_names[-1] == "pixel_27_27"
 
 
 def test_images_are_the_same_in_several_chunks(tmp_path: Path) -> None:
     count = CHUNK_ELEMENTS // 196 + 100
     images, _ = write_idx(tmp_path, "MNIST", (count, 10))
-    train, _ = load_named(VARIANTS["mnist"], tmp_path)
+    train, _ = parts(VARIANTS["mnist"], tmp_path)
     assert np.array_equal(train.X, halved(images[0]))
 
 
 def test_only_the_first_images_are_kept(tmp_path: Path) -> None:
     images, labels = write_idx(tmp_path, "MNIST")
     assert VARIANTS["mnist"].first == 55000
-    train, test = load_named(replace(VARIANTS["mnist"], first=25), tmp_path)
+    train, test = parts(replace(VARIANTS["mnist"], first=25), tmp_path)
     assert np.array_equal(train.X, halved(images[0][:25]))
-    assert train.y is not None
     assert train.y.tolist() == labels[0][:25].tolist()
     assert len(test.X) == 20
 
 
 def test_a_limit_goes_over_several_files(tmp_path: Path) -> None:
     images, _ = write_cifar10(tmp_path)
-    train, _ = load_named(replace(VARIANTS["cifar10-full"], first=13), tmp_path)
+    train, _ = parts(replace(VARIANTS["cifar10-full"], first=13), tmp_path)
     expected = np.concatenate(images[:2])[:13] / 255
     assert np.array_equal(train.X, expected.astype(np.float32).reshape(13, -1))
 
@@ -78,32 +83,29 @@ def test_a_limit_goes_over_several_files(tmp_path: Path) -> None:
 def test_svhn_calls_zero_ten(tmp_path: Path) -> None:
     images, labels = write_svhn(tmp_path)
     for part in (0, 1):
-        published = load_named(VARIANTS["svhn"], tmp_path)[part]
-        corrected = load_named(VARIANTS["svhn-corrected"], tmp_path)[part]
-        full = load_named(VARIANTS["svhn-full"], tmp_path)[part]
+        published = parts(VARIANTS["svhn"], tmp_path)[part]
+        corrected = parts(VARIANTS["svhn-corrected"], tmp_path)[part]
+        full = parts(VARIANTS["svhn-full"], tmp_path)[part]
         wanted, known = kept(images[part], labels[part], 1, 2)
         assert np.array_equal(published.X, halved(wanted))
-        assert published.y is not None
         assert published.y.tolist() == known
         wanted, known = kept(images[part], labels[part], 10, 1, 2)
         assert np.array_equal(corrected.X, halved(wanted))
-        assert corrected.y is not None
         assert corrected.y.tolist() == [label % 10 for label in known]
-        assert full.y is not None
         assert full.y.tolist() == (labels[part] % 10).tolist()
         assert full.X.shape[1] == 3072
-    assert published.feature_names[:4] == ("pixel_0_0_red", "pixel_0_0_green", "pixel_0_0_blue", "pixel_0_1_red")
+    names = load_named(VARIANTS["svhn"], tmp_path).feature_names
+    assert names[:4] == ("pixel_0_0_red", "pixel_0_0_green", "pixel_0_0_blue", "pixel_0_1_red")
 
 
 def test_cifar10(tmp_path: Path) -> None:
     images, labels = write_cifar10(tmp_path)
-    train, test = load_named(VARIANTS["cifar10"], tmp_path)
+    train, test = parts(VARIANTS["cifar10"], tmp_path)
     wanted, known = kept(np.concatenate(images[:-1]), np.concatenate(labels[:-1]), 0, 6)
     assert np.array_equal(train.X, halved(wanted))
-    assert train.y is not None
     assert train.y.tolist() == known
     assert test.X.shape == (4, 768)
-    full, _ = load_named(VARIANTS["cifar10-full"], tmp_path)
+    full, _ = parts(VARIANTS["cifar10-full"], tmp_path)
     assert full.X.shape == (50, 3072)
 
 
@@ -119,10 +121,9 @@ def test_cifar10(tmp_path: Path) -> None:
 )
 def test_cifar100(name: str, classes: tuple[int, ...], kind: str, tmp_path: Path) -> None:
     images, fine = write_cifar100(tmp_path)
-    for table, part, labels in zip(load_named(VARIANTS[name], tmp_path), images, fine, strict=True):
+    for table, part, labels in zip(parts(VARIANTS[name], tmp_path), images, fine, strict=True):
         wanted, known = kept(part, labels, *classes)
         assert np.array_equal(table.X, halved(wanted))
-        assert table.y is not None
         assert table.y.tolist() == (known if kind == "fine" else (labels // 2).tolist())
 
 
@@ -169,8 +170,7 @@ def test_loading_by_name_notes_what_is_not_there(tmp_path: Path, monkeypatch: py
 
 def test_a_whole_set_has_no_notes(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
-    for table in load_named(replace(VARIANTS["cifar10"], samples=(10, 4)), tmp_path):
-        assert table.notes == ()
+    assert load_named(replace(VARIANTS["cifar10"], samples=(10, 4)), tmp_path).notes == ()
 
 
 def test_samples_to_predict_for_are_the_test_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +180,9 @@ def test_samples_to_predict_for_are_the_test_part(tmp_path: Path, monkeypatch: p
     assert data.test is not None
     for names, columns in ((data.feature_names, slice(None)), (data.feature_names[5:2:-1], slice(5, 2, -1))):
         assert np.array_equal(np.concatenate(list(stream_samples("cifar100", names).blocks)), data.test.X[:, columns])
-    assert next(stream_samples("digits", [f"x{index}" for index in range(64)]).blocks).shape == (1797, 64)
+    assert next(stream_samples("digits", tuple(f"x{index}" for index in range(64))).blocks).shape == (1797, 64)
     with pytest.raises(UserError, match=r"cifar100 must have the 1 features of the model; it lacks 'a'"):
-        stream_samples("cifar100", ["a"])
+        stream_samples("cifar100", ("a",))
 
 
 # --- what may be wrong

@@ -12,7 +12,8 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from pdadmm.data import SOURCES, Table, load_data
+from pdadmm.data import Dataset, Part, load_data
+from pdadmm.data.sources import SOURCES
 from pdadmm.data.split import split_rows
 from pdadmm.errors import UserError
 
@@ -106,11 +107,9 @@ def test_csv_with_options(tmp_path: Path) -> None:
 
 
 def test_sources_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = Table(np.eye(4), np.array([0, 1, 0, 1]), None, ("a", "b", "c", "d"))
-    monkeypatch.setitem(SOURCES, "tiny", lambda: (table, table))
-    data = load_data("tiny")
-    assert data.test is not None
-    assert data.test.X is table.X
+    part = Part(np.eye(4), np.array([0, 1, 0, 1]))
+    monkeypatch.setitem(SOURCES, "tiny", lambda: Dataset("tiny", part, part, ("a", "b", "c", "d")))
+    assert load_data("tiny").test is part
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pdadmm.data.arrays import Array
-from pdadmm.data.tables import Chooser, Columns, Header, Rows, Stream, Table, block_rows, in_blocks, to_table
+from pdadmm.data.tables import ColumnFile, Columns, Header, Rows
 from pdadmm.errors import UserError
 
 _PIECE = 1 << 22
@@ -32,40 +32,7 @@ _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _QUOTED = re.compile(rb'(?:(?<=[,\n])|\A)"[^"]*+(?:""[^"]*+)*+"(?=[,\r\n]|\Z)')
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # spreadsheets put it first
 _POLARS_COLUMNS = 2000  # with more of them, the lines are read faster one by one
-
-
-def read_csv(path: Path, choose: Chooser) -> Table:
-    """The columns that `choose` picks from the header, as arrays."""
-    parser = _parser(path, choose)
-    table = to_table(parser.pieces(), parser.columns, parser.most_rows(), np.dtype(np.float64))
-    y = None if table.y is None else _values(list(parser.labels))[table.y]
-    return replace(table, y=y, is_finite=True)
-
-
-def stream_csv(path: Path, choose: Chooser) -> Stream:
-    """The features that `choose` picks, block by block; the header is read at once."""
-    parser = _parser(path, choose)
-    rows = block_rows(parser.header.count)
-    return Stream(
-        in_blocks((piece.X for piece in parser.pieces()), rows), parser.columns.feature_names, parser.row_name
-    )
-
-
-def _parser(path: Path, choose: Chooser) -> _Parser:
-    header, lines = _read_header(path)
-    return _Parser(path, header, choose(header), lines, {})
-
-
-def _read_header(path: Path) -> tuple[Header, int]:
-    """The columns, and how many lines come before the data."""
-    text, _ = next(_pieces(path))
-    (line, first), *more = itertools.islice(_lines(path, text, 0), 2)
-    fields = [field.strip() for field in first]
-    if not _names_columns(fields, more[0][1] if more else []):
-        return Header(path, None, len(fields)), line - 1
-    if not more:
-        raise UserError(f"{path} must have at least one line of data after its header; got none")
-    return Header(path, tuple(fields), len(fields)), line
+Parsed = tuple[Array, Array | None]
 
 
 def _names_columns(first: list[str], second: list[str]) -> bool:
@@ -83,59 +50,71 @@ def _names_columns(first: list[str], second: list[str]) -> bool:
     return len(numbers) >= 3 and numbers in counting
 
 
-@dataclass(frozen=True)
-class _Parser:
-    """Turns the lines of a file into numbers, and the target's labels into codes."""
+class CsvFile(ColumnFile):
+    """A CSV file, of which the header is read at once."""
 
-    path: Path
-    header: Header
-    columns: Columns
-    lines_before_data: int
-    labels: dict[str, int]
-    """The code of each label that has been met."""
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text, _ = next(_pieces(path))
+        (line, first), *more = itertools.islice(_lines(path, text, 0), 2)
+        fields = [field.strip() for field in first]
+        has_names = _names_columns(fields, more[0][1] if more else [])
+        if has_names and not more:
+            raise UserError(f"{path} must have at least one line of data after its header; got none")
+        self._lines_before_data = line if has_names else line - 1
+        self._codes: dict[str, int] = {}  # of each label that has been met
+        self.header = Header(path, tuple(fields) if has_names else None, len(fields))
 
-    @property
-    def numeric(self) -> list[int]:
-        """The columns that must hold numbers."""
-        weight = self.columns.weight
-        return [*self.columns.features, *([] if weight is None else [weight])]
-
-    def pieces(self) -> Iterator[Rows]:
-        """All rows, some at a time."""
+    def rows(self, columns: Columns) -> Iterator[Rows]:
+        """Targets are codes of labels."""
+        weight = [] if columns.weight is None else [columns.weight]
+        parser = _Parser(self._path, self.header, [*columns.features, *weight], columns.target, self._codes)
         for text, lines in self._texts():
-            yield self._parse(text, lines)
+            numbers, codes = parser.parse(text, lines)
+            yield numbers[:, : len(columns.features)], codes, numbers[:, -1] if weight else None
 
     def most_rows(self) -> int:
         """As many as there are lines, some of which may be blank."""
-        ends = ((b"\n", 1), (b"\r", 1), (b"\r\n", -1))
-        return sum(1 + sum(sign * text.count(end) for end, sign in ends) for text, _ in self._texts())
+        return sum(1 + text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n") for text, _ in self._texts())
+
+    def labels(self, y: Array) -> Array:
+        """Whole numbers, else numbers, else texts."""
+        return _values(list(self._codes))[y]
 
     def row_name(self, row: int) -> str:
-        """How a user finds a row of the data in the file."""
-        lines = (line for text, before in self._texts() for line, _ in _lines(self.path, text, before))
+        """By its line."""
+        lines = (line for text, before in self._texts() for line, _ in _lines(self._path, text, before))
         return f"line {next(itertools.islice(lines, row, None))}"
 
     def _texts(self) -> Iterator[tuple[bytes, int]]:
-        for text, lines in _pieces(self.path):
-            if lines == 0:
-                start = 0
-                for _ in range(self.lines_before_data):
-                    start = text.index(b"\n", start) + 1
-                yield text[start:], self.lines_before_data
-            else:
-                yield text, lines
+        """The pieces of the file without its header."""
+        for text, lines in _pieces(self._path):
+            before = self._lines_before_data if lines == 0 else 0
+            yield text.split(b"\n", before)[-1], lines + before
 
-    def _parse(self, text: bytes, lines: int) -> Rows:
-        rows = self._parse_by_polars(text) if self.header.count <= _POLARS_COLUMNS else None
-        return rows or self._parse_by_line(text, lines)
 
-    def _parse_by_polars(self, text: bytes) -> Rows | None:
+@dataclass(frozen=True)
+class _Parser:
+    """Turns lines into the numbers of some columns, and the target's labels into codes."""
+
+    path: Path
+    header: Header
+    numeric: list[int]
+    target: int | None
+    codes: dict[str, int]
+
+    def parse(self, text: bytes, lines: int) -> Parsed:
+        """Numbers and codes of a piece that has so many lines before it."""
+        found = self._parse_by_polars(text) if self.header.count <= _POLARS_COLUMNS else None
+        return found or self._parse_by_line(text, lines)
+
+    def _parse_by_polars(self, text: bytes) -> Parsed | None:
         """None of what needs a closer look."""
         import polars
 
         if b'"' in text and b'"' in _QUOTED.sub(b"", text):
             return None  # polars may panic where quotes are not as they must be
-        target, last = self.columns.target, self.header.count - 1
+        target, last = self.target, self.header.count - 1
         schema: dict[str, Any] = {str(column): polars.String for column in range(last + 1)}
         schema |= {str(column): polars.Float64 for column in self.numeric}
         wanted = sorted({*self.numeric, last, last if target is None else target})
@@ -158,11 +137,11 @@ class _Parser:
             if "" in labels:
                 return None
             codes = found.replace_strict(distinct, self._encode(labels), return_dtype=polars.Int64).to_numpy()
-        return self._rows(numbers, codes)
+        return numbers, codes
 
-    def _parse_by_line(self, text: bytes, lines: int) -> Rows:
+    def _parse_by_line(self, text: bytes, lines: int) -> Parsed:
         """The same for every spelling that Python knows; raises UserError at the first field that is wrong."""
-        numbers, labels, numeric, target = [], [], self.numeric, self.columns.target
+        numbers, labels, numeric, target = [], [], self.numeric, self.target
         for line, row in _lines(self.path, text, lines):
             if len(row) != self.header.count:
                 raise UserError(
@@ -180,18 +159,18 @@ class _Parser:
             numbers.append(values)
             labels.append(label)
         codes = None if target is None else np.array(self._encode([label or "" for label in labels]), dtype=np.int64)
-        return self._rows(np.array(numbers).reshape(-1, len(numeric)), codes)
+        return np.array(numbers).reshape(-1, len(numeric)), codes
 
     def _wrong(self, line: int, row: list[str]) -> UserError:
         """What is wrong with the first field that is."""
         for column, field in enumerate(row):
-            if column not in {*self.numeric, self.columns.target}:
+            if column not in {*self.numeric, self.target}:
                 continue
             where = f"{self.path}, line {line}, column {self.header.label(column)}"
             hint = "leave such lines out, or put numbers in their place"
             if not field.strip():
                 return UserError(f"{where}: must not be empty; got {field!r}; {hint}")
-            if column == self.columns.target:
+            if column == self.target:
                 continue
             if not _is_number(field):
                 return UserError(f"{where}: must be a number; got {field!r}")
@@ -199,12 +178,8 @@ class _Parser:
                 return UserError(f"{where}: must be finite; got {field.strip()}; {hint}")
         raise AssertionError("a field is wrong")
 
-    def _rows(self, numbers: Array, codes: Array | None) -> Rows:
-        features = numbers[:, : len(self.columns.features)]
-        return Rows(features, codes, None if self.columns.weight is None else numbers[:, -1])
-
     def _encode(self, labels: list[str]) -> list[int]:
-        return [self.labels.setdefault(label, len(self.labels)) for label in labels]
+        return [self.codes.setdefault(label, len(self.codes)) for label in labels]
 
 
 def _pieces(path: Path) -> Iterator[tuple[bytes, int]]:

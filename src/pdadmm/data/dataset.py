@@ -34,6 +34,8 @@ class Dataset:
     feature_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What the user should know about it, such as samples that are not there."""
+    is_finite: bool = False
+    """Whether every NaN and infinity in the features was refused already, where they were read."""
     checked_for: bool | None = None
     """Whether it was found fit for regression (True) or for classification (False); None if nobody has looked."""
 

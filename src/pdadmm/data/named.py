@@ -13,20 +13,20 @@ import numpy as np
 
 from pdadmm.data.arrays import Array, row_chunks
 from pdadmm.data.cache import data_home, fetch_command
+from pdadmm.data.dataset import Dataset, Part
 from pdadmm.data.images import Images
 from pdadmm.data.published import File, Variant
-from pdadmm.data.tables import Table
 from pdadmm.errors import DamageError, UserError
 
 COLOURS = ("red", "green", "blue")
 
 
-def load_named(variant: Variant, home: Path | None = None) -> tuple[Table, Table]:
+def load_named(variant: Variant, home: Path | None = None) -> Dataset:
     """The training and the test part; what the cache lacks, and can be done without, is noted."""
     home = data_home() if home is None else home
     collection = variant.collection
     _check_present(variant, home)
-    parts = []
+    parts, notes = list[Part](), list[str]()
     for part, files, limit, wanted in (
         ("training", collection.train, variant.first, variant.samples[0]),
         ("test", collection.test, None, variant.samples[1]),
@@ -37,14 +37,19 @@ def load_named(variant: Variant, home: Path | None = None) -> tuple[Table, Table
         except DamageError as error:
             raise DamageError(f"{error}; {fetch_command(collection)} gets it anew") from None
         X, y = _samples(variant, images, limit)
-        notes = _notes(variant, part, [file.name for file in files if home / file.path not in present], len(X), wanted)
         if not len(X):
             raise UserError(f"the {part} files of {variant.name} in {home} have none of its samples")
-        parts.append(Table(X, y, None, feature_names(variant.shape), notes))
-    return parts[0], parts[1]
+        if missing := [file.name for file in files if home / file.path not in present]:
+            notes.append(
+                f"{variant.name}: the cache lacks {', '.join(missing)}; the samples of the other files are used"
+            )
+        if len(X) != wanted:
+            notes.append(f"{variant.name}: {len(X):,} {part} samples where the publisher's files give {wanted:,}")
+        parts.append(Part(X, y))
+    return Dataset(variant.name, parts[0], parts[1], _feature_names(variant.shape), tuple(notes))
 
 
-def feature_names(shape: tuple[int, ...]) -> tuple[str, ...]:
+def _feature_names(shape: tuple[int, ...]) -> tuple[str, ...]:
     """pixel_ROW_COLUMN, followed by the colour where there is one."""
     places = [f"pixel_{row}_{column}" for row, column in itertools.product(range(shape[0]), range(shape[1]))]
     return tuple(places) if len(shape) == 2 else tuple(f"{place}_{colour}" for place in places for colour in COLOURS)
@@ -67,21 +72,13 @@ def _check_present(variant: Variant, home: Path) -> None:
         )
 
 
-def _notes(variant: Variant, part: str, missing: list[str], found: int, wanted: int) -> tuple[str, ...]:
-    notes = []
-    if missing:
-        notes.append(f"{variant.name}: the cache lacks {', '.join(missing)}; the samples of the other files are used")
-    if found != wanted:
-        notes.append(f"{variant.name}: {found:,} {part} samples where the publisher's files give {wanted:,}")
-    return tuple(notes)
-
-
 def _samples(variant: Variant, images: list[Images], limit: int | None) -> tuple[Array, Array]:
     """Features and labels of those that the variant keeps."""
     rows: list[Array] = []
     for found in images:
-        left = None if limit is None else limit - sum(map(len, rows))
-        rows.append(_chosen(variant, found.labels[:, variant.kind])[:left])
+        labels = found.labels[:, variant.kind]
+        kept = np.arange(len(labels)) if variant.classes is None else np.flatnonzero(np.isin(labels, variant.classes))
+        rows.append(kept if limit is None else kept[: limit - sum(map(len, rows))])
     y = np.concatenate([found.labels[kept, variant.kind] for found, kept in zip(images, rows, strict=True)])
     X = np.empty((len(y), variant.features), np.float32)
     begin = 0
@@ -92,10 +89,6 @@ def _samples(variant: Variant, images: list[Images], limit: int | None) -> tuple
             part[some] = (_halved(values) if variant.halved else values).reshape(len(values), -1)
         begin += len(kept)
     return X, y
-
-
-def _chosen(variant: Variant, labels: Array) -> Array:
-    return np.arange(len(labels)) if variant.classes is None else np.flatnonzero(np.isin(labels, variant.classes))
 
 
 def _halved(values: Array) -> Array:

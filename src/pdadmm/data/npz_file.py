@@ -23,8 +23,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from pdadmm.data.arrays import Array, as_float, generated_names, shorten
-from pdadmm.data.tables import Stream, Table, block_rows, check_memory, in_blocks, row_number
+from pdadmm.data.arrays import Array, as_float, generated_names, is_mapped, shorten
+from pdadmm.data.dataset import Part
+from pdadmm.data.tables import Stream, block_rows, check_memory, in_blocks, row_number
 from pdadmm.errors import UserError
 
 # RuntimeError and NotImplementedError: zip members that are encrypted or packed in an unknown way.
@@ -37,14 +38,13 @@ _LARGEST_ITEM = 8  # longer floats are rounded to float64 when they are read
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def read_npz(path: Path, mapped: bool = False) -> tuple[Table, Table | None]:
+def read_npz(path: Path, mapped: bool = False) -> tuple[Part, Part | None]:
     """The training part and, where the file has one, the test part; `mapped` leaves in the file what can stay there."""
     with _opened(path) as file:
-        if "X_train" not in file.members and "y_train" not in file.members:
+        if not {"X_train", "y_train"} & file.members.keys():
             return _part(file, "", mapped), None
         train = _part(file, "_train", mapped)
-        has_test = "X_test" in file.members or "y_test" in file.members
-        return train, _part(file, "_test", mapped) if has_test else None
+        return train, _part(file, "_test", mapped) if {"X_test", "y_test"} & file.members.keys() else None
 
 
 def stream_npz(path: Path) -> Stream:
@@ -53,21 +53,20 @@ def stream_npz(path: Path) -> Stream:
     Read as a whole are only arrays in Fortran's order, and what is no array of numbers, for the checks to name.
     """
     with _opened(path) as file:
-        key = "X_test" if "X" not in file.members and "X_test" in file.members else "X"
-        header = file.header(key)
+        header = file.header("X_test" if "X" not in file.members and "X_test" in file.members else "X")
         if not header.is_plain or len(header.shape) < 2 or not header.size:
             X = _flat(file.read(header))
-            rows = block_rows(X.shape[1]) if X.ndim == 2 else max(1, len(X))
-            return Stream(in_blocks([X] if len(X) else [], rows), _names(X), row_number)
+            width = X.shape[1] if X.ndim == 2 else 0
+            return Stream(in_blocks([X] if len(X) else [], block_rows(width)), generated_names(width), row_number)
     width = math.prod(header.shape[1:])
 
     def blocks() -> Iterator[Array]:
         rows = block_rows(width)
         with _opened(path) as file, file.content(header) as content:
             for start in range(0, header.shape[0], rows):
-                block = np.empty((min(rows, header.shape[0] - start), width), header.dtype)
-                _fill(block, content)
-                yield as_float(block)
+                count = min(rows, header.shape[0] - start) * width
+                block = np.frombuffer(content.read(count * header.dtype.itemsize), header.dtype, count)
+                yield as_float(block.reshape(-1, width))
             content.read(1)  # the library compares the check sum at the end
 
     return Stream(blocks(), generated_names(width), row_number)
@@ -98,16 +97,21 @@ class _ArrayHeader:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Archive]:
+    with _naming(path), zipfile.ZipFile(path) as archive:
+        yield _Archive(path, archive)
+
+
+@contextmanager
+def _naming(path: Path, key: str = "") -> Iterator[None]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield _Archive(path, archive)
+        yield
     except UserError:
         raise
-    except zipfile.BadZipFile as error:
-        reason = "it is not a zip archive, or is cut short" if "not a zip file" in str(error) else error
-        raise UserError(f"{path} is not a .npz file: {reason}") from None
     except _BROKEN as error:
-        raise UserError(f"{path} is not a .npz file: {error}") from None
+        reason = f"{key} cannot be read: {error}" if key else error
+        if "not a zip file" in str(error):
+            reason = "it is not a zip archive, or is cut short"
+        raise UserError(f"{path} is not a .npz file: {reason}") from None
 
 
 class _Archive:
@@ -134,7 +138,7 @@ class _Archive:
                 f"it lacks {key!r}, keys: {shorten(sorted(self.members)) or 'none'}"
             )
         info = self.members[key]
-        with self._naming(key), self._archive.open(info) as member:
+        with _naming(self._path, key), self._archive.open(info) as member:
             try:
                 with warnings.catch_warnings(action="ignore"):  # of headers that Python 2 wrote
                     shape, in_fortran_order, dtype = _HEADERS[np.lib.format.read_magic(member)](member)
@@ -156,15 +160,18 @@ class _Archive:
     def read(self, header: _ArrayHeader) -> Array:
         """The array, in memory."""
         check_memory(header.size, f"{self._path}: {header.key}")
-        array = np.empty(header.shape[::-1] if header.in_fortran_order else header.shape, header.dtype)
-        with self.content(header) as content:
-            _fill(array, content)
-            content.read(1)  # the library compares the check sum at the end
+        with (
+            _naming(self._path, header.key),
+            self._archive.open(header.info) as member,
+            warnings.catch_warnings(action="ignore"),
+        ):
+            array: Array = np.lib.format.read_array(member, allow_pickle=False)
+            member.read(1)  # the library compares the check sum at the end
         if header.dtype.kind == "U" and array.size:
             codes = np.atleast_1d(array).view(header.dtype.str.replace("U", "u4")[:3])
             if codes.max() > 0x10FFFF or ((codes >= 0xD800) & (codes <= 0xDFFF)).any():
                 raise self._broken(f"{header.key} holds texts that are not Unicode")
-        return array.T if header.in_fortran_order else array
+        return array
 
     def mapped(self, header: _ArrayHeader) -> Array:
         """The array, left in the file where that can be done."""
@@ -183,46 +190,22 @@ class _Archive:
     @contextmanager
     def content(self, header: _ArrayHeader) -> Iterator[IO[bytes]]:
         """The numbers of an array."""
-        with self._naming(header.key), self._archive.open(header.info) as member:
+        with _naming(self._path, header.key), self._archive.open(header.info) as member:
             member.read(header.start)
             yield member
-
-    @contextmanager
-    def _naming(self, key: str) -> Iterator[None]:
-        try:
-            yield
-        except UserError:
-            raise
-        except _BROKEN as error:
-            raise self._broken(f"{key} cannot be read: {error}") from None
 
     def _broken(self, reason: str) -> UserError:
         return UserError(f"{self._path} is not a .npz file: {reason}")
 
 
-def _fill(array: Array, content: IO[bytes]) -> None:
-    """Read an array's bytes into it, a piece at a time."""
-    buffer = array.reshape(-1).view(np.uint8).data
-    for start in range(0, len(buffer), _PIECE):
-        piece = content.read(min(_PIECE, len(buffer) - start))
-        buffer[start : start + len(piece)] = piece
-        if start + len(piece) < min(start + _PIECE, len(buffer)):
-            raise EOFError("it is cut short")
-
-
-def _part(file: _Archive, suffix: str, mapped: bool) -> Table:
+def _part(file: _Archive, suffix: str, mapped: bool) -> Part:
     """Headers are compared with the archive for all arrays before one is read."""
     keys = ["X" + suffix, "y" + suffix, *(["w" + suffix] if "w" + suffix in file.members else [])]
     headers = [file.header(key) for key in keys]
-    X, y, *weight = [file.mapped(header) if mapped else file.read(header) for header in headers]
-    X = _flat(X)
-    return Table(X, y, weight[0] if weight else None, _names(X))
+    X, *others = [file.mapped(header) if mapped else file.read(header) for header in headers]
+    return Part(_flat(X if is_mapped(X) else as_float(X)), *others)
 
 
 def _flat(X: Array) -> Array:
     """Images and the like as rows; the checks name what has fewer dimensions."""
     return X.reshape(len(X), math.prod(X.shape[1:])) if X.ndim > 2 else X
-
-
-def _names(X: Array) -> tuple[str, ...]:
-    return generated_names(X.shape[1] if X.ndim == 2 else 0)

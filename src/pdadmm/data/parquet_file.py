@@ -14,25 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pdadmm.data.arrays import Array
-from pdadmm.data.tables import (
-    Chooser,
-    Columns,
-    Header,
-    Rows,
-    Stream,
-    Table,
-    block_rows,
-    in_blocks,
-    row_number,
-    to_table,
-)
+from pdadmm.data.tables import ColumnFile, Columns, Header, Rows
 from pdadmm.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +31,7 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _BATCH_ELEMENTS = 1 << 20
 _REFUSED = 3
 
-# Gives the number of rows and a table of none, is told columns and the rows of a batch, and gives the batches.
+# Is told columns and the rows of a batch, and gives the batches; for no columns the number of rows and an empty table.
 _READER = f"""
 import io, json, sys, polars
 
@@ -53,110 +41,97 @@ def give(frame):
     sys.stdout.buffer.write(content.tell().to_bytes(8, "little") + content.getbuffer())
     sys.stdout.buffer.flush()
 
+columns, rows = json.loads(sys.stdin.read())
 try:
     table = polars.scan_parquet(sys.argv[1], glob=False, hive_partitioning=False)
-    give(table.select(polars.len()).collect())
-    give(table.head(0).collect())
-    columns, rows = json.loads(sys.stdin.readline())
-    for frame in table.select(columns).collect_batches(chunk_size=rows, maintain_order=True):
-        give(frame)
+    if columns is None:
+        give(table.select(polars.len()).collect())
+        give(table.head(0).collect())
+    else:
+        for frame in table.select(columns).collect_batches(chunk_size=rows, maintain_order=True):
+            give(frame)
 except polars.exceptions.PolarsError as error:
     print(error, file=sys.stderr)
     sys.exit({_REFUSED})
 """
 
 
-def read_parquet(path: Path, choose: Chooser) -> Table:
-    """The columns that `choose` picks from the schema, as arrays."""
-    with _opened(path) as file:
-        columns = choose(file.header)
-        return to_table(file.rows(columns), columns, file.num_rows, file.number_type(columns))
+class ParquetFile(ColumnFile):
+    """A Parquet file, of which the schema is read at once."""
 
-
-def stream_parquet(path: Path, choose: Chooser) -> Stream:
-    """The features that `choose` picks, block by block; the schema is read at once."""
-    with _opened(path) as file:
-        columns = choose(file.header)
-        file.number_type(columns)
-
-    def pieces() -> Iterator[Array]:
-        with _opened(path) as file:
-            dtype = file.number_type(columns)
-            for rows in file.rows(columns):
-                yield rows.X.astype(dtype, copy=False)
-
-    return Stream(in_blocks(pieces(), block_rows(len(columns.features))), columns.feature_names, row_number)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[_File]:
-    command = [sys.executable, "-P", "-c", _READER, str(path.absolute())]  # -P: nothing of the present directory
-    with (
-        tempfile.TemporaryFile() as said,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            env=os.environ | {"RUST_BACKTRACE": "0"},
-            start_new_session=True,  # Ctrl-C at a terminal is for us
-        ) as reader,
-    ):
-        try:
-            yield _File(path, reader, said)
-        finally:
-            reader.kill()
-
-
-class _File:
-    """A Parquet file, as its reader gives it."""
-
-    def __init__(self, path: Path, reader: subprocess.Popen[bytes], said: IO[bytes]) -> None:
-        self._path, self._reader, self._said = path, reader, said
-        counted, self._schema = self._next(), self._next()
-        self.num_rows = int(counted.item())
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        counted, self._schema = self._frames(None, 1)
+        self._count = int(counted.item())
         names = tuple(name for name in self._schema.columns if not _PANDAS_INDEX.fullmatch(name))
         self.header = Header(path, names, len(names))
 
     def rows(self, columns: Columns) -> Iterator[Rows]:
-        """The columns chosen, some rows at a time."""
-        names = self.header.names
-        assert names is not None
-        features = [names[column] for column in columns.features]
-        target, weight = (None if column is None else names[column] for column in (columns.target, columns.weight))
+        """A null is refused, and named by its row."""
+        features, target, weight = self._named(columns)
         wanted = [name for name in (*features, target, weight) if name is not None]
-        assert self._reader.stdin is not None
-        self._reader.stdin.write(json.dumps([wanted, max(1, _BATCH_ELEMENTS // len(wanted))]).encode() + b"\n")
-        self._reader.stdin.flush()
         start = 0
-        while start < self.num_rows:
-            frame = self._next()
+        for frame in self._frames(wanted, max(1, _BATCH_ELEMENTS // len(wanted))):
+            if start + len(frame) > self._count:
+                break
             X = np.column_stack([self._numbers(frame, name, start) for name in features])
             y = None if target is None else self._labels(frame, target, start)
-            yield Rows(X, y, None if weight is None else self._numbers(frame, weight, start).astype(np.float64))
+            yield X, y, None if weight is None else self._numbers(frame, weight, start).astype(np.float64)
             start += len(frame)
+        if start != self._count:
+            raise UserError(f"{self._path} is not a Parquet file: it is damaged")
+
+    def most_rows(self) -> int:
+        """As many as the file says."""
+        return self._count
 
     def number_type(self, columns: Columns) -> np.dtype[Any]:
-        """The type that holds all features; columns that are no numbers, though they must be, are refused."""
+        """Columns that are no numbers, though they must be, are refused."""
+        features, _, weight = self._named(columns)
+        if weight is not None:
+            self._numbers(self._schema, weight, 0)
+        return np.result_type(*(self._numbers(self._schema, name, 0) for name in features))
+
+    def _named(self, columns: Columns) -> tuple[list[str], str | None, str | None]:
         names = self.header.names
         assert names is not None
-        if columns.weight is not None:
-            self._numbers(self._schema, names[columns.weight], 0)
-        return np.result_type(*(self._numbers(self._schema, names[column], 0) for column in columns.features))
+        target, weight = (None if column is None else names[column] for column in (columns.target, columns.weight))
+        return [names[column] for column in columns.features], target, weight
 
-    def _next(self) -> polars.DataFrame:
+    def _frames(self, columns: list[str] | None, rows: int) -> Iterator[polars.DataFrame]:
+        """What a reader of its own gives; it ends with the iteration."""
         import polars
 
-        assert self._reader.stdout is not None
-        length = self._reader.stdout.read(8)
-        size = int.from_bytes(length, "little")
-        content = self._reader.stdout.read(size)
-        if len(length) == 8 and len(content) == size:
-            return polars.read_ipc_stream(io.BytesIO(content))
-        code = self._reader.wait()
-        self._said.seek(0)
-        reason = self._said.readline().decode(errors="replace").strip() if code == _REFUSED else "it is damaged"
-        raise UserError(f"{self._path} is not a Parquet file: {reason}")
+        command = [sys.executable, "-P", "-c", _READER, str(self._path.absolute())]  # -P: not the present directory
+        with (
+            tempfile.TemporaryFile() as said,
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env=os.environ | {"RUST_BACKTRACE": "0"},
+                start_new_session=True,  # Ctrl-C at a terminal is for us
+            ) as reader,
+        ):
+            assert reader.stdin is not None
+            assert reader.stdout is not None
+            try:
+                reader.stdin.write(json.dumps([columns, rows]).encode())
+                reader.stdin.close()
+                while size := int.from_bytes(reader.stdout.read(8), "little"):
+                    content = io.BytesIO(reader.stdout.read(size))
+                    if content.getbuffer().nbytes < size:
+                        break
+                    frame = polars.read_ipc_stream(content)
+                    del content
+                    yield frame
+                if code := reader.wait():
+                    said.seek(0)
+                    reason = said.readline().decode(errors="replace").strip() if code == _REFUSED else "it is damaged"
+                    raise UserError(f"{self._path} is not a Parquet file: {reason}")
+            finally:
+                reader.kill()
 
     def _numbers(self, frame: polars.DataFrame, name: str, start: int) -> Array:
         import polars

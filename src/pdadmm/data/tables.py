@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pdadmm.data.arrays import Array, as_float, generated_names, shorten
+from pdadmm.data.dataset import Part
 from pdadmm.errors import UserError
 from pdadmm.machine import available_memory, format_bytes
 
@@ -18,27 +20,8 @@ BLOCK_MULTIPLE = 4096
 BLOCK_ELEMENTS = 1 << 20
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """What one file holds for one part."""
-
-    X: Array
-    y: Array | None
-    weight: Array | None
-    feature_names: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    """What the user should know about it."""
-    is_finite: bool = False
-    """Whether the reader has refused every NaN and infinity in X."""
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Some rows of a file: of a table without the names."""
-
-    X: Array
-    y: Array | None
-    weight: Array | None
+Rows = tuple[Array, Array | None, Array | None]
+"""Some rows of a file: features, target, weight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,23 +114,50 @@ class Columns:
     weight: int | None = None
 
 
-Chooser = Callable[[Header], Columns]
+class ColumnFile(ABC):
+    """A file of columns, which is read some rows at a time."""
 
+    header: Header
 
-def to_table(pieces: Iterable[Rows], columns: Columns, most_rows: int, dtype: np.dtype[Any]) -> Table:
-    """All rows, of which there are at most so many; nothing else of X's size is made on the way."""
-    shape = (most_rows, len(columns.features))
-    check_memory(math.prod(shape) * dtype.itemsize, f"X of {len(columns.features)} features")
-    X, count = np.empty(shape, dtype), 0  # pages that are not written take no memory
-    targets, weights = [], []
-    for rows in pieces:
-        X[count : count + len(rows.X)] = rows.X
-        count += len(rows.X)
-        targets += [] if rows.y is None else [rows.y]
-        weights += [] if rows.weight is None else [rows.weight]
-    y = None if columns.target is None else np.concatenate(targets or [np.empty(0)])
-    weight = None if columns.weight is None else np.concatenate(weights or [np.empty(0)])
-    return Table(X[:count], y, weight, columns.feature_names)
+    @abstractmethod
+    def rows(self, columns: Columns) -> Iterator[Rows]:
+        """All rows, some at a time; a mistake in them is named with its place."""
+
+    @abstractmethod
+    def most_rows(self) -> int:
+        """As many rows as there may be."""
+
+    def number_type(self, columns: Columns) -> np.dtype[Any]:
+        """The type that holds all features."""
+        return np.dtype(np.float64)
+
+    def labels(self, y: Array) -> Array:
+        """The targets of all rows, as `rows` gave them, in their own type."""
+        return y
+
+    def row_name(self, row: int) -> str:
+        """How a user finds a row of the data in the file."""
+        return row_number(row)
+
+    def part(self, columns: Columns) -> Part:
+        """All rows; nothing else of X's size is made on the way."""
+        dtype, shape = self.number_type(columns), (self.most_rows(), len(columns.features))
+        check_memory(math.prod(shape) * dtype.itemsize, f"X of {len(columns.features)} features")
+        X, count = np.empty(shape, dtype), 0  # pages that are not written take no memory
+        targets, weights = list[Array](), list[Array]()
+        for features, target, weight in self.rows(columns):
+            X[count : count + len(features)] = features
+            count += len(features)
+            targets += [] if target is None else [target]
+            weights += [] if weight is None else [weight]
+        y = self.labels(np.concatenate(targets)) if targets else np.empty(0)
+        return Part(as_float(X[:count]), y, np.concatenate(weights) if weights else None)
+
+    def stream(self, columns: Columns) -> Stream:
+        """The features, block by block."""
+        dtype = self.number_type(columns)
+        pieces = (X.astype(dtype, copy=False) for X, _, _ in self.rows(columns))
+        return Stream(in_blocks(pieces, block_rows(len(columns.features))), columns.feature_names, self.row_name)
 
 
 def check_memory(size: int, what: str) -> None:
@@ -175,42 +185,29 @@ def training_columns(header: Header, target: str | None, weight: str | None) -> 
     return Columns(features, _names(header, features), target_column, weight_column)
 
 
-def feature_columns(header: Header, features: Sequence[str] | int, target: str | None) -> Columns:
+def feature_columns(header: Header, wanted: tuple[str, ...], target: str | None) -> Columns:
     """The columns a model was trained on, by name where both sides have names, else by position.
 
     By name, other columns are ignored. By position, the target is left out if present.
     """
-    if not isinstance(features, int):
-        wanted = tuple(features)
-        if header.names is not None:
-            position = {name: column for column, name in enumerate(header.names)}
-            missing = [name for name in wanted if name not in position]
-            if not missing:
-                return Columns(tuple(position[name] for name in wanted), wanted)
-            if wanted != generated_names(len(wanted)):
-                raise UserError(
-                    f"{header.path} must have the {len(wanted)} features of the model; it lacks {shorten(missing)}"
-                )
-        features = len(wanted)
-    chosen = _by_position(header, features, target)
-    return Columns(chosen, _names(header, chosen))
+    names, count = header.names, len(wanted)
+    if names is not None:
+        position = {name: column for column, name in enumerate(names)}
+        missing = [name for name in wanted if name not in position]
+        if not missing:
+            return Columns(tuple(position[name] for name in wanted), wanted)
+        if wanted != generated_names(count):
+            raise UserError(f"{header.path} must have the {count} features of the model; it lacks {shorten(missing)}")
+    left = [column for column in range(header.count) if names is None or names[column] != target]
+    found = len(left)
+    if found > count and (target is None or names is None):
+        left.remove(left[-1] if target is None else header.find("target", target))
+    if len(left) != count:
+        raise UserError(f"{header.path} must have the {count} features of the model; got {found} columns")
+    return Columns(tuple(left), _names(header, left))
 
 
-def _by_position(header: Header, count: int, target: str | None) -> tuple[int, ...]:
-    everything = tuple(range(header.count))
-    if header.names is not None:
-        everything = tuple(c for c in everything if header.names[c] != target)
-        without_target = everything[:-1] if target is None else everything
-    else:
-        with_more = header.count > count
-        without_target = training_columns(header, target, None).features if with_more else everything
-    for candidate in (everything, without_target):
-        if len(candidate) == count:
-            return candidate
-    raise UserError(f"{header.path} must have the {count} features of the model; got {len(everything)} columns")
-
-
-def _names(header: Header, columns: tuple[int, ...]) -> tuple[str, ...]:
+def _names(header: Header, columns: Sequence[int]) -> tuple[str, ...]:
     if header.names is None:
         return generated_names(len(columns))
     return tuple(header.names[column] for column in columns)
