@@ -411,7 +411,8 @@ def test_flipped_bits_never_give_a_traceback(tmp_path: Path, X: Array, name: str
     else:
         write_parquet(path, a=X[:, 0], y=[0, 1, 0, 1, 0])
     content = path.read_bytes()
-    for place in range(0, len(content), 7):
+    # Each reading of Parquet starts processes; `test_data_damage` tries more.
+    for place in range(0, len(content), 7 if name == "d.npz" else len(content) // 12):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
         try:
             read(path)
