@@ -1,7 +1,7 @@
 """The charts of runs, defined once for the report, `plot.png` and notebooks (they need the `report` extra).
 
-A chart names its data instead of holding it: `runs` (what `columns` makes of histories) and, where there are any,
-`marks`. So the report can hold the data of many charts once; `with_data` puts chart and data together.
+A chart names its data instead of holding it, so that the report can hold the data of many charts once: `runs` (what
+`columns` makes of histories), `marks` and `cells`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -51,28 +49,35 @@ CONFIG: dict[str, Any] = {
     }
     | dict.fromkeys(("labelColor", "titleColor", "gridColor", "domainColor", "tickColor"), "currentColor"),
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 13, "fontWeight": 600},
-    "legend": {"labelColor": "currentColor", "titleColor": "currentColor"},
+    "legend": {"labelColor": "currentColor"},
 }
 """Text and lines have the colour of the text around, so that a page may be dark."""
-CELLS = 160  # columns of a heat map or timeline
-COMPARED = 12  # series whose values are shown together under the cursor
+CELLS = 160  # columns of a heat map
 
 
 def columns(
-    rows: Sequence[Row], keys: Iterable[str], label: str = "this run", colour: int = 0, most: int = POINTS
+    rows: Sequence[Row],
+    keys: Iterable[str],
+    run: str = "this run",
+    label: str = "",
+    colour: int = 0,
+    most: int = POINTS,
 ) -> dict[str, Any]:
-    """One run as the charts take it: a list for each key, over not more than about `most` of its epochs."""
+    """One run as the charts take it: a list for each key, over not more than about `most` of its epochs.
+
+    Runs with one label share a colour and are switched off and on together.
+    """
     kept = thinned(rows, most, ("grown", "handed_over_from", "stationarity"))
     elapsed, total = {}, 0.0
     for row in rows:
         total += _number(row.get("seconds")) or 0.0
         elapsed[row["epoch"]] = total
-    run: dict[str, Any] = {"label": label, "colour": COLOURS[colour % len(COLOURS)]}
-    run |= {"epoch": [row["epoch"] for row in kept], "seconds": [_number(elapsed[row["epoch"]]) for row in kept]}
+    found: dict[str, Any] = {"run": run, "label": label, "colour": COLOURS[colour % len(COLOURS)]}
+    found |= {"epoch": [row["epoch"] for row in kept], "seconds": [_number(elapsed[row["epoch"]]) for row in kept]}
     for key in keys:
         values = [_number(row.get(key)) for row in kept]
-        run[key] = values if any(value is not None for value in values) else []
-    return run
+        found[key] = values if any(value is not None for value in values) else []
+    return found
 
 
 def marks(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -90,84 +95,26 @@ def marks(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def curves(
     runs: Sequence[dict[str, Any]], title: str, keys: Sequence[str], by: str = "epoch", switchable: bool = False
 ) -> alt.LayerChart:
-    """Curves by epoch or by seconds: of runs with one label their mean and range.
+    """Curves by epoch or by seconds, one for each run and key.
 
     The parameter `hidden` of a switchable chart lists the labels that are not drawn.
     """
-    keys = tuple(key for key in keys if any(run[key] for run in runs))
-    labels = tuple(dict.fromkeys(run["label"] for run in runs))
-    scale = _LINEAR if title in LINEAR else _scale([v for run in runs for key in keys for v in run[key]])
-    return _curves(title, (by, None), keys, by, labels, len(labels) < len(runs), scale, switchable, False)
-
-
-def figure(
-    title: str, x: str, y: str, series: Mapping[str, tuple[Sequence[float], Sequence[float]]]
-) -> tuple[alt.LayerChart, list[dict[str, Any]]]:
-    """A figure of an experiment, whose series have names; and the data `runs` of the chart."""
-    runs = [{"label": n, "run": n, "epoch": xs, "seconds": [], "value": ys} for n, (xs, ys) in series.items()]
-    values = [value for _, ys in series.values() for value in ys]
-    is_wide = bool(values) and 0 < _WIDE * min(values) < max(values)
-    scale = _scale(values) if is_wide else _LINEAR
-    return _curves(title, (x, y), ("value",), "epoch", tuple(series), False, scale, False, True), runs
-
-
-_WIDE = 100.0  # the ratio of values from which a figure's scale is logarithmic
-
-
-@lru_cache
-def _curves(
-    title: str,
-    axes: tuple[str, str | None],
-    keys: tuple[str, ...],
-    by: str,
-    labels: tuple[str, ...],
-    several: bool,
-    scale: _Scale,
-    switchable: bool,
-    has_legend: bool,
-) -> alt.LayerChart:
-    """Curves of any data: charts that differ in nothing else are the same object."""
-    together, one = by == "epoch", len(labels) == 1 and not has_legend
-    parts = [key.replace("_", " ") for key in keys]
-    base = (
-        alt.Chart(alt.NamedData("runs"))
-        .transform_flatten(["epoch", "seconds", *keys])
-        .transform_fold([*keys], as_=["key", "of"])
-        .transform_calculate(part="join(split(datum.key, '_'), ' ')")
-        .transform_calculate(series="datum.part" if one else "datum.label" if len(keys) == 1 else _BOTH)
-        .transform_filter("isValid(datum.of)" + (" && indexof(hidden, datum.label) < 0" if switchable else ""))
+    keys = [key for key in keys if any(run[key] for run in runs)]
+    parts, one = [key.replace("_", " ") for key in keys], len({run["label"] for run in runs}) == 1
+    values = [value for run in runs for key in keys for value in run[key]]
+    colour = _coloured("part", parts) if one else alt.Color("colour:N").scale(None)
+    base = _flat(keys, alt.Y("value:Q").title(None), [] if title in LINEAR else values).encode(
+        alt.X(f"{by}:Q").scale(nice=False, zero=by == "seconds"), colour, alt.Detail(["run:N", "part:N"])
     )
-    x = alt.X(f"{by}:Q").title(axes[0]).scale(nice=False, zero=not together)
-    kind, constant, ticks = scale
-    y = alt.Y("mean(of):Q" if together else "of:Q").title(axes[1])
-    if kind == "symlog":
-        y = y.scale(type="symlog", nice=False, constant=constant).axis(values=list(ticks))
-    else:
-        y = y.scale(type="log", nice=False) if kind == "log" else y.scale(zero=False)
-    colour: alt.Color = alt.Color("colour:N").scale(None)
-    detail = ["label:N", "part:N", *([] if together else ["run:N"])]
-    line = base.mark_line(strokeWidth=2, point={"size": 14} if has_legend else False).encode(x, y, detail=detail)
-    if one or has_legend:
-        field, names = ("label", list(labels)) if has_legend else ("part", parts)
-        if has_legend and len(names) > 1:
-            chosen = alt.selection_point(fields=[field], bind="legend")
-            line = line.add_params(chosen).encode(opacity=alt.condition(chosen, alt.value(1), alt.value(0.12)))
-        legend = alt.Legend(orient="bottom", title=None, columns=2, labelLimit=320, symbolType="stroke")
-        colour = alt.Color(f"{field}:N").legend(legend if len(names) > 1 else None)
-        colour = colour.scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
-    elif len(parts) > 1:
-        faint = [1.0, *[0.45] * (len(parts) - 1)]
-        line = line.encode(opacity=alt.Opacity("part:O").scale(domain=parts, range=faint).legend(None))
+    told = {name: name for name in ("run", "part", "epoch", "seconds", "value")}
+    if not one and len(parts) > 1:
+        base = base.encode(alt.StrokeDash("part:N").scale(domain=parts).legend(None))
     if switchable:
-        line = line.add_params(alt.param(name="hidden", value=[]))
-    layers: list[Any] = [line.encode(colour)]
-    if several and together:
-        band = base.mark_area(opacity=0.18).encode(x, alt.Y("min(of):Q"), alt.Y2("max(of):Q"), colour)
-        layers.append(band.encode(detail=detail))
-    told = labels if len(parts) == 1 else [f"{label}, {part}" for label in labels for part in parts]
-    told = parts if one else told
-    layers += _cursor(base, x, y, colour, title, axes[0], told if together and len(told) <= COMPARED else [])
-    if together and not has_legend:
+        base = base.transform_filter("indexof(hidden, datum.label) < 0")
+    layers = [base.mark_line(), _cursor(base, told if one else {"title": "label"} | told, keys[0])]
+    if switchable:
+        layers[0] = layers[0].add_params(alt.param("hidden", value=[]))
+    if by == "epoch":
         ruled = alt.Chart(alt.NamedData("marks")).encode(alt.X("epoch:Q"), tooltip=["epoch:Q", "text:N"])
         layers.append(ruled.mark_rule(strokeDash=[2, 3], opacity=0.6, color="gray"))
         if one:
@@ -176,142 +123,130 @@ def _curves(
     return alt.LayerChart(layer=layers, title=title, height=210)
 
 
-_BOTH = "datum.label + ', ' + datum.part"
-
-
-def _cursor(
-    base: alt.Chart, x: alt.X, y: alt.Y, colour: alt.Color, title: str, axis: str, names: Sequence[str]
-) -> list[alt.Chart]:
-    """The values under the cursor: of all series of these names at the nearest epoch, else of the nearest point."""
-    near = alt.selection_point(
-        "near" + "".join(letter for letter in title if letter.isascii() and letter.isalnum()),
-        nearest=True,
-        on="pointerover",
-        clear="pointerout",
-        empty=False,
-        encodings=["x"] if names else ["x", "y"],
+def figure(
+    title: str, x: str, y: str, series: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+) -> tuple[alt.LayerChart, list[dict[str, Any]]]:
+    """A figure of an experiment, whose series have names; and the data `runs` of the chart."""
+    runs = [{"label": n, "epoch": xs, "seconds": [], "value": ys} for n, (xs, ys) in series.items()]
+    values = [value for _, ys in series.values() for value in ys]
+    is_wide = bool(values) and 0 < _WIDE * min(values) < max(values)
+    base = _flat(["value"], alt.Y("value:Q").title(y), values if is_wide else []).encode(
+        alt.X("epoch:Q").title(x).scale(nice=False, zero=False), _coloured("label", [*series])
     )
-    row = "(datum.datum || datum)"  # of the area around a mark, in which the cursor is nearest to it
-    told = [f"'seconds': format({row}.seconds, '.4g')"] if axis == "seconds" else [f"{json.dumps(axis)}: {row}.epoch"]
-    if not names:
-        told += [f"'epoch': {row}.epoch"] if axis == "seconds" else []
-        told = [f"'title': {row}.series, 'run': {row}.run", *told, f"'value': format({row}.of, '.5g')"]
-        dots = base.mark_point(filled=True, size=55).encode(x, alt.Y("of:Q"), colour)
-        dots = dots.encode(opacity=alt.condition(near, alt.value(1), alt.value(0)), tooltip=_box(told))
-        return [dots.add_params(near)]
-    # A series that has no such epoch is left out of the box.
-    values = [f"isValid({row}[{n}]) ? {{{n}: format({row}[{n}], '.5g')}} : {{}}" for n in map(json.dumps, names)]
-    rule = (
-        base.transform_pivot("series", value="of", groupby=["epoch"], op="mean")
-        .mark_rule(color="gray")
-        .encode(x, opacity=alt.condition(near, alt.value(0.6), alt.value(0)), tooltip=_box(told, *values))
-    )
-    dots = base.mark_point(filled=True, size=55, opacity=1).encode(x, y, colour, detail=["label:N", "part:N"])
-    return [rule.add_params(near), dots.transform_filter(near)]
+    told = {"title": "label", x: "epoch", y: "value"}
+    layers = [base.mark_line(point={"size": 14}), _cursor(base, told, "value")]
+    return alt.LayerChart(layer=layers, title=title, height=210), runs
 
 
-def _box(pairs: Sequence[str], *more: str) -> Any:
-    """The box beside the cursor, of names and expressions."""
-    return alt.value(alt.expr(f"merge({{{', '.join(pairs)}}}, {', '.join(more) or '{}'})"))
+_WIDE = 100.0  # the ratio of values from which a figure's scale is logarithmic
+_LEGEND: dict[str, Any] = {"orient": "bottom", "title": None, "columns": 2, "labelLimit": 320, "symbolType": "stroke"}
 
 
-_Scale = tuple[str, float, tuple[float, ...]]
-"""The kind of a scale; of a symlog one, from where on it is logarithmic, and its ticks."""
-_LINEAR: _Scale = ("linear", 1.0, ())
+def _flat(keys: Sequence[str], y: alt.Y, values: Sequence[float | None]) -> Any:
+    """A chart of single points; its scale is linear, or for the values that are given a logarithmic one.
 
-
-def _scale(values: Sequence[float | None]) -> _Scale:
-    """Logarithmic; where some values are not positive, nearly so, with powers of ten as ticks."""
+    Where some of them are not positive it is nearly logarithmic, with powers of ten as ticks.
+    """
     found = [value for value in values if value is not None]
     sizes = [abs(value) for value in found if value]
     if not sizes:
-        return _LINEAR
-    if min(found) > 0:
-        return "log", 1.0, ()
-    first = math.floor(math.log10(max(min(sizes), 1e-6 * max(sizes))))
-    last = math.floor(math.log10(max(sizes)))
-    powers = [10.0**exponent for exponent in range(last, first - 1, -((last - first) // 4 + 1))]
-    ticks = [tick for power in powers for tick in (-power, power) if min(found) <= tick <= max(found)]
-    return "symlog", 10.0**first, (*ticks, 0.0)
+        y = y.scale(zero=False)
+    elif min(found) > 0:
+        y = y.scale(type="log", nice=False)
+    else:
+        last = math.floor(math.log10(max(sizes)))
+        first = max(last - 6, math.floor(math.log10(min(sizes))))
+        powers = [10.0**exponent for exponent in range(first, last + 1)]
+        ticks = [tick for power in powers for tick in (-power, power) if min(found) <= tick <= max(found)]
+        y = y.scale(type="symlog", nice=False, constant=powers[0]).axis(values=[*ticks, 0.0], format="~g")
+    return (
+        alt.Chart(alt.NamedData("runs"))
+        .transform_flatten(["epoch", "seconds", *keys])
+        .transform_fold([*keys], as_=["key", "value"])
+        .transform_filter("isValid(datum.value)")
+        .transform_calculate(part="replace(datum.key, '_', ' ')")
+        .encode(y)
+    )
 
 
-def heat_map(rows: Sequence[Row], most: int = CELLS) -> list[dict[str, Any]]:
-    """The data of `HEAT_MAP`: residuals of every boundary by epoch."""
-    rows = [row for row in rows if _are_numbers(row.get("residuals"))]
+def _coloured(field: str, names: Sequence[str]) -> alt.Color:
+    """Curves told apart by their colours, with a legend where there are several."""
+    colours = [COLOURS[number % len(COLOURS)] for number in range(len(names))]
+    found = alt.Color(f"{field}:N").scale(domain=[*names], range=colours)
+    return found.legend(**_LEGEND) if len(names) > 1 else found.legend(None)
+
+
+def _cursor(base: Any, told: Mapping[str, str], name: str) -> Any:
+    """The values of the point that is nearest to the cursor; `told` has their fields by their names."""
+    near = alt.selection_point(f"near_{name}", nearest=True, on="pointerover", clear="pointerout", empty=False)
+    # Vega-Lite's own box does not find texts, which the area around a point has one `datum` deeper than the point.
+    values = {title: f"(datum.datum || datum)[{json.dumps(field)}]" for title, field in told.items()}
+    entries = [f"{json.dumps(title)}: isNumber({v}) ? format({v}, '.6~g') : {v}" for title, v in values.items()]
+    dots = base.mark_point(filled=True, size=55).encode(opacity=alt.condition(near, alt.value(1), alt.value(0)))
+    dots = dots.encode(tooltip=alt.value(alt.expr(f"{{{', '.join(entries)}}}")))
+    return dots.add_params(near).properties(name=f"dots_{name}")
+
+
+def cells(rows: Sequence[Row], key: str, names: Sequence[str], most: int = CELLS) -> list[dict[str, Any]]:
+    """The data of a heat map: the numbers of these names that lists of the history have of each layer or worker."""
+    rows = [row for row in rows if isinstance(row.get(key), list) and all(_parts(v, len(names)) for v in row[key])]
     kept = thinned(rows, most)
     ends = [row["epoch"] for row in kept[1:]] + [row["epoch"] + 1 for row in rows[-1:]]
     found = []
-    for layer in range(max((len(row["residuals"]) for row in kept), default=0)):
-        there = [(row, end) for row, end in zip(kept, ends, strict=True) if layer < len(row["residuals"])]
-        values = {"residual": [_number(row["residuals"][layer]) for row, _ in there]}
-        found.append(
-            {"layer": layer + 1, "epoch": [r["epoch"] for r, _ in there], "end": [e for _, e in there], **values}
-        )
+    for place in range(max((len(row[key]) for row in kept), default=0)):
+        there = [(row, end) for row, end in zip(kept, ends, strict=True) if place < len(row[key])]
+        parts = zip(*(_parts(row[key][place], len(names)) for row, _ in there), strict=True)
+        spans = {"epoch": [row["epoch"] for row, _ in there], "end": [end for _, end in there]}
+        found.append({"place": place + 1, **spans, **dict(zip(names, map(list, parts), strict=True))})
     return found
 
 
-HEAT_MAP = (
-    alt.Chart(alt.NamedData("cells"), height=220)
-    .transform_flatten(["epoch", "end", "residual"])
-    .transform_filter("datum.residual > 0")
-    .mark_rect(clip=True)
-    .encode(
-        alt.X("epoch:Q").scale(nice=False, zero=False).title("epoch"),
-        alt.X2("end:Q"),
-        alt.Y("layer:O").title("hidden layer"),
+def _parts(value: Any, count: int) -> list[float]:
+    """A number, or a list of them; nothing where it has not so many."""
+    found = [_number(part) for part in (value if isinstance(value, list) else [value])]
+    return [part for part in found if part is not None] if len(found) == count and None not in found else []
+
+
+def _heat_map(place: str, names: Sequence[str], colour: alt.Color, unit: str = "") -> Any:
+    return (
+        alt.Chart(alt.NamedData("cells"), height=220)
+        .transform_flatten(["epoch", "end", *names])
+        .mark_rect(clip=True)
+        .encode(
+            alt.X("epoch:Q").scale(nice=False, zero=False).title("epoch"),
+            alt.X2("end:Q"),
+            alt.Y("place:O").title(place),
+            colour,
+            tooltip=[
+                "epoch:Q",
+                alt.Tooltip("place:O", title=place),
+                *(alt.Tooltip(f"{name}:Q", format=".5g", title=f"{name}{unit}") for name in names),
+            ],
+        )
+    )
+
+
+RESIDUALS: dict[str, Any] = (
+    _heat_map(
+        "hidden layer",
+        ["residual"],
         alt.Color("residual:Q").scale(type="log", scheme="viridis", nice=False).legend(title=None, format=".1e"),
-        tooltip=["epoch:Q", "layer:O", alt.Tooltip("residual:Q", format=".5g")],
     )
+    .transform_filter("datum.residual > 0")
+    .to_dict(validate=False)
 )
-
-
-def timeline(rows: Sequence[Row], most: int = CELLS) -> list[dict[str, Any]]:
-    """The data of `TIMELINE`: seconds of every process by epoch, those of neighbouring epochs added up."""
-    rows = [row for row in rows if isinstance(row.get("workers"), list) and all(map(_are_times, row["workers"]))]
-    num_workers = len(rows[-1]["workers"]) if rows else 0
-    rows = [row for row in rows if len(row["workers"]) == num_workers]
-    size = math.ceil(len(rows) / most) or 1
-    parts = [[row for _, row in group] for _, group in groupby(enumerate(rows), lambda entry: entry[0] // size)]
-    spans = {"epoch": [part[0]["epoch"] for part in parts], "end": [part[-1]["epoch"] + 1 for part in parts]}
-    return [
-        {"worker": w + 1, **spans}
-        | {name: [_number(sum(row["workers"][w][k] for row in part)) for part in parts] for k, name in enumerate(SPENT)}
-        for w in range(num_workers)
-    ]
-
-
-TIMELINE = (
-    alt.Chart(alt.NamedData("cells"), height=220)
-    .transform_flatten(["epoch", "end", *SPENT])
-    .transform_calculate(all="datum.compute + datum.wait + datum.send")
-    .transform_joinaggregate(longest="max(all)")
-    .transform_fold([*SPENT], as_=["what", "time"])
-    .transform_stack(stack="time", as_=["low", "high"], groupby=["worker", "epoch"])
-    .transform_calculate(
-        bottom="datum.worker + 0.4 - 0.8 * datum.low / datum.longest",
-        top="datum.worker + 0.4 - 0.8 * datum.high / datum.longest",
+"""Residuals of every boundary by epoch."""
+WAITING: dict[str, Any] = (
+    _heat_map(
+        "worker",
+        SPENT,
+        alt.Color("waiting:Q").scale(domain=[0, 1], scheme="viridis").legend(title=None, format=".0%"),
+        ", s",
     )
-    .mark_rect()
-    .encode(
-        alt.X("epoch:Q").scale(nice=False, zero=False).title("epoch"),
-        alt.X2("end:Q"),
-        alt.Y("bottom:Q").scale(reverse=True, zero=False).axis(tickMinStep=1, format="d", grid=False).title("worker"),
-        alt.Y2("top:Q"),
-        alt.Color("what:N")
-        .scale(domain=list(SPENT), range=[COLOURS[0], "#9aa3ad", COLOURS[1]])
-        .legend(orient="top", title=None),
-        tooltip=[
-            "worker:O",
-            "epoch:Q",
-            *(alt.Tooltip(f"{name}:Q", format=".4g", title=f"{name}, s") for name in SPENT),
-        ],
-    )
+    .transform_calculate(waiting="datum.wait / (datum.compute + datum.wait + datum.send)")
+    .to_dict(validate=False)
 )
-
-
-def with_data(chart: Any, **datasets: Sequence[dict[str, Any]]) -> Any:
-    """The chart together with the data it names, as notebooks and pictures need it."""
-    return chart.properties(config=CONFIG, datasets={name: list(rows) for name, rows in datasets.items()})
+"""The share of every epoch that each process waited."""
 
 
 def run_chart(rows: Sequence[Row]) -> Any:
@@ -323,7 +258,7 @@ def run_chart(rows: Sequence[Row]) -> Any:
         if any(run[key] for key in PANELS[title])
     ]
     chart = alt.hconcat(*panels).resolve_scale(color="independent")
-    return with_data(chart, runs=[run], marks=marks(rows))
+    return chart.properties(config=CONFIG, datasets={"runs": [run], "marks": marks(rows)})
 
 
 def plot_run(rows: Sequence[Row], path: Path) -> None:
@@ -345,11 +280,3 @@ def _number(value: Any) -> float | None:
     """With as many digits as anyone reads; None of what is no number, or none that can be drawn."""
     usable = type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e300
     return float(f"{value:.6g}") if usable else None
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(_number(value) is not None for value in values)
-
-
-def _are_times(values: Any) -> bool:
-    return _are_numbers(values) and len(values) == len(SPENT)

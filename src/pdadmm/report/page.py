@@ -28,8 +28,8 @@ from pdadmm.rundir import CONFIG_FILE
 from pdadmm.shell import as_argument, beside, quoted
 from pdadmm.version import __version__
 
-_ALL_POINTS = 40_000  # of the curves of all runs together, so that the page of many long runs stays small
-_ALL_CELLS = 250_000
+_ALL_POINTS = 20_000  # of a curve, in all runs together, so that the page of many long runs stays small
+_ALL_COLUMNS = 6_000  # of heat maps
 _PAGE_WIDE = {"config": charts.CONFIG, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
 
 
@@ -39,14 +39,13 @@ class _Drawings:
     def __init__(self) -> None:
         self.specs: list[dict[str, Any]] = []
         self.data: list[dict[str, Any]] = []
-        self._places: dict[int, tuple[Any, int]] = {}
 
-    def add(self, chart: Any, data: int) -> dict[str, int]:
+    def add(self, spec: dict[str, Any], data: int) -> dict[str, int]:
         """The numbers of a chart's drawing and data."""
-        if id(chart) not in self._places:
-            self._places[id(chart)] = (chart, len(self.specs))  # it is held, so that no other gets its id
-            self.specs.append(chart.to_dict(validate=False) | _PAGE_WIDE)
-        return {"spec": self._places[id(chart)][1], "data": data}
+        spec = spec | _PAGE_WIDE
+        if spec not in self.specs:
+            self.specs.append(spec)
+        return {"spec": self.specs.index(spec), "data": data}
 
     def add_data(self, **datasets: Any) -> int:
         """The number of data that charts share."""
@@ -134,14 +133,12 @@ def _panels(
 ) -> dict[str, list[dict[str, int]]]:
     """The charts of the runs on one data set, by epoch and by seconds."""
     most = max(50, min(charts.POINTS, _ALL_POINTS // num_runs))
-    drawn = [
-        charts.columns(run.rows, charts.CURVES, label, colours[label], most) | {"run": run.name} for run, label in group
-    ]
+    drawn = [charts.columns(run.rows, charts.CURVES, run.name, label, colours[label], most) for run, label in group]
     marks = {(mark["epoch"], mark["text"]): mark for run, _ in group for mark in charts.marks(run.rows)}
     data = drawings.add_data(runs=drawn, marks=list(marks.values()))
     found = [entry for entry in charts.PANELS.items() if any(run[key] for run in drawn for key in entry[1])]
     return {
-        by: [drawings.add(charts.curves(drawn, title, keys, by, switchable=True), data) for title, keys in found]
+        by: [drawings.add(_spec(charts.curves(drawn, title, keys, by, switchable=True)), data) for title, keys in found]
         for by in ("epoch", "seconds")
     }
 
@@ -150,7 +147,13 @@ def _figure(figure: Figure, drawings: _Drawings) -> dict[str, int]:
     """A figure of an experiment."""
     series = {one.name: (one.x, one.y) for one in figure.series}
     chart, runs = charts.figure(figure.title, figure.x, figure.y, series)
-    return drawings.add(chart, drawings.add_data(runs=runs))
+    return drawings.add(_spec(chart), drawings.add_data(runs=runs))
+
+
+def _spec(chart: Any) -> dict[str, Any]:
+    """In Vega-Lite; to check it against the schema takes longer than all the rest of the page."""
+    found: dict[str, Any] = chart.to_dict(validate=False)
+    return found
 
 
 def _runs_table(runs: Sequence[FoundRun], names: Sequence[str]) -> Table:
@@ -181,16 +184,17 @@ def _proofs_table(runs: Sequence[FoundRun]) -> Table:
 def _detail(run: FoundRun, num_runs: int, drawings: _Drawings) -> dict[str, Any]:
     """One run, as the template shows it."""
     found: list[tuple[str, dict[str, int], str]] = []
-    depth = max((len(row["residuals"]) for row in run.rows if isinstance(row.get("residuals"), list)), default=0)
-    if cells := charts.heat_map(run.rows, max(20, min(charts.CELLS, _ALL_CELLS // (num_runs * (depth + 1))))):
-        found.append(("Residuals by layer", drawings.add(charts.HEAT_MAP, drawings.add_data(cells=cells)), ""))
-    drawn = charts.columns(run.rows, charts.CERTIFICATE, run.name, most=200) | {"run": run.name, "seconds": []}
+    most = max(20, min(charts.CELLS, _ALL_COLUMNS // num_runs))
+    if cells := charts.cells(run.rows, "residuals", ["residual"], most):
+        found.append(("Residuals by layer", drawings.add(charts.RESIDUALS, drawings.add_data(cells=cells)), ""))
+    drawn = charts.columns(run.rows, charts.CERTIFICATE, run.name, most=200)
     if any(drawn[key] for key in charts.CERTIFICATE):
         chart = charts.curves([drawn], "Drop of the objective", charts.CERTIFICATE)
         data = drawings.add_data(runs=[drawn], marks=charts.marks(run.rows))
-        found.append(("Certificate", drawings.add(chart, data), certificate_words(run)))
-    if len(times := charts.timeline(run.rows, max(20, min(charts.CELLS, _ALL_CELLS // (num_runs * 24))))) > 1:
-        found.append(("Workers", drawings.add(charts.TIMELINE, drawings.add_data(cells=times)), ""))
+        found.append(("Certificate", drawings.add(_spec(chart), data), certificate_words(run)))
+    if len(times := charts.cells(run.rows, "workers", SPENT, most)) > 1:
+        data = drawings.add_data(cells=times)
+        found.append(("How long the workers waited", drawings.add(charts.WAITING, data), ""))
     environment = run.summary.get("environment")
     commands = {"What it holds, whether it is whole, how to go on": _command("inspect", run.path)}
     if run.config:
