@@ -211,14 +211,14 @@ def test_another_version_on_one_rank_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_report_names_the_worker_that_computed_longest(tmp_path: Path) -> None:
-    """The line follows from the times in the table, whatever those are on a busy machine."""
+    """The line follows from the times in the summary, whatever those are on a busy machine."""
     out = train(
         tmp_path / "run", "--workers", "3", "--set", "placement=1,5,1", "--grow", "off", json_output=False
     ).stdout
     workers = json.loads((tmp_path / "run" / "summary.json").read_text())["workers"]
     slowest = max(workers, key=lambda worker: worker["compute_seconds"])
     first, last = slowest["layers"][0], slowest["layers"][-1]
-    assert f"the others wait for worker {slowest['stage']} (layers {first} to {last})\n" in out
+    assert f"the others wait for worker {slowest['stage']} (layers {first} to {last}); " in out
 
 
 def test_every_row_says_how_each_process_spent_its_iteration(tmp_path: Path) -> None:

@@ -18,26 +18,14 @@ from pdadmm.rundir import CONFIG_FILE, make_directory, write_whole
 from pdadmm.shell import say
 from pdadmm.trainer import load_for
 
-REMOVED = {
-    "npz": "a run's model.safetensors has the same arrays, and docs/export.md reads them by numpy",
-    "safetensors": "a run's model.safetensors is that file",
-    "torchscript": "PyTorch gives it up; take pt2 or onnx, or pdadmm.load_module",
-}
-
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser = commands.add_parser("export", help="a trained model as ONNX, or as torch.export's .pt2")
     parser.add_argument("model", type=Path, metavar="RUN", help="a run directory or a model.safetensors")
-    parser.add_argument("--format", type=_format, default="onnx", choices=tuple(FORMATS), help="default: onnx")
+    parser.add_argument("--format", default="onnx", choices=tuple(FORMATS), help="default: onnx")
     add_output_flags(parser, "directory for the file (default: the run's)")
     parser.set_defaults(run=run)
-
-
-def _format(name: str) -> str:
-    if name in REMOVED:
-        raise argparse.ArgumentTypeError(f"{name} is no longer written: {REMOVED[name]}")
-    return name
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
 """`pdadmm predict`: labels, values or probabilities for samples without targets, of files of any size.
 
-Samples are read, predicted and written a block at a time, so memory does not grow with the file. With `--out` the
-file appears whole or not at all; on standard output what was predicted before a bad row is there already. Names of
+Samples are read, predicted and written a block at a time, so memory does not grow with the file; JSON is written at
+the end. With `--out` the file appears whole or not at all; of CSV on standard output what was predicted before a bad
+row is there already. Names of
 classes that a spreadsheet would run as a formula have a quotation mark before them in CSV, unless `--raw` is given.
 """
 
@@ -10,12 +11,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import itertools
 import json
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,18 +59,19 @@ def run(arguments: argparse.Namespace) -> int:
         model.check_classifies()
     samples = stream_samples(arguments.data, model.preprocessor.feature_names, target=arguments.target)
     print_notes(samples.notes)
-    blocks = _predicted(model, samples, arguments.proba)
-    first = next(blocks, ([], []))  # what is wrong with the first samples is found before anything is written
+    blocks: Iterator[Block] = _predicted(model, samples, arguments.proba)
+    # What is wrong with the first samples is found before anything is written.
+    blocks = itertools.chain([next(blocks, ([], []))], blocks)
     path = None
     if arguments.out is not None:
         path = arguments.out / PREDICTIONS_FILE
         path = path.with_suffix(".json") if arguments.json else path
     with contextlib.nullcontext(sys.stdout) if path is None else writing_whole(path) as file:
         if arguments.json:
-            count = _write_json(file, _with(first, blocks), arguments.proba)
+            count = _write_json(file, blocks, arguments.proba)
         else:
             header, names = _header(model, arguments.proba), {} if arguments.raw else _harmless(model)
-            count = _write_csv(file, header, _with(first, blocks), arguments.proba, names)
+            count = _write_csv(file, header, blocks, arguments.proba, names)
     if path is not None:
         result = {"file": str(path), "predictions": count}
         say(json.dumps(result) if arguments.json else f"{path}: {count} predictions")
@@ -93,11 +94,6 @@ def _predicted(model: Model, samples: Stream, proba: bool) -> Iterator[Block]:
         z = model.outputs(X, lambda row, start=start: samples.row_name(start + row))  # type: ignore[misc]
         yield model.predictions(z).tolist(), model.probabilities(z).tolist() if proba else []
         start += len(X)
-
-
-def _with(first: Block, others: Iterator[Block]) -> Iterator[Block]:
-    yield first
-    yield from others
 
 
 def _header(model: Model, proba: bool) -> list[str]:
@@ -133,20 +129,11 @@ def _write_csv(file: IO[str], header: list[str], blocks: Iterator[Block], proba:
     return count
 
 
-def _write_json(file: IO[str], blocks: Iterator[Block], proba: bool) -> int:
-    """One object; probabilities wait in a temporary file until all predictions are written. Returns how many."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as waiting:
-        file.write('{"predictions": [')
-        count = 0
-        for predictions, probabilities in blocks:
-            for target, values in ((file, predictions), (waiting, probabilities)):
-                if values:
-                    target.write(", " if count else "")
-                    target.write(json.dumps(values)[1:-1])
-            count += len(predictions)
-        if proba:
-            file.write('], "probabilities": [')
-            waiting.seek(0)
-            shutil.copyfileobj(waiting, file)
-        file.write("]}\n")
-    return count
+def _write_json(file: IO[str], blocks: Iterable[Block], proba: bool) -> int:
+    """One object, held whole until it is written; returns how many predictions it has."""
+    found: dict[str, list[Any]] = {"predictions": [], **({"probabilities": []} if proba else {})}
+    for block in blocks:
+        for values, more in zip(found.values(), block, strict=False):
+            values += more
+    file.write(json.dumps(found) + "\n")
+    return len(found["predictions"])

@@ -19,11 +19,11 @@ from pdadmm.engine.launch import StopRequests, die_with_launcher, is_worker, lau
 from pdadmm.engine.world import World
 from pdadmm.errors import StorageError, UserError
 from pdadmm.events import check_installed
-from pdadmm.machine import format_bytes, keep_freed_memory
+from pdadmm.machine import keep_freed_memory
 from pdadmm.observer import Observer
 from pdadmm.prepare import check_run, holds_data
 from pdadmm.run import Place, carry_out, read_config
-from pdadmm.rundir import RunDirectory
+from pdadmm.rundir import SUMMARY_FILE, RunDirectory
 from pdadmm.shell import as_argument, quoted, say
 from pdadmm.storage import storage_of
 from pdadmm.trainer import load_for
@@ -168,22 +168,10 @@ def _print_summary(summary: dict[str, Any], out: Path, as_json: bool) -> None:
     if summary["checkpoints"]["failed"]:
         say(f"{summary['checkpoints']['failed']} checkpoints could not be written")
     if len(summary["workers"]) > 1:
-        _print_workers(summary["workers"])
-
-
-def _print_workers(workers: list[dict[str, Any]]) -> None:
-    """Who computed, who waited, and for whom everyone did."""
-    say("worker  layers      compute      wait      send       sent   idle")
-    for number, worker in enumerate(workers, start=1):
-        layers = f"{worker['layers'][0]}-{worker['layers'][-1]}"
-        times = "".join(f"{worker[f'{name}_seconds']:8.2f} s" for name in ("compute", "wait", "send"))
-        sent = format_bytes(worker["bytes_sent"])
-        say(f"{number:>6}  {layers:<8}{times} {sent:>10}  {worker['idle_share']:5.1%}")
-    say(_who_is_waited_for(workers))
-
-
-def _who_is_waited_for(workers: list[dict[str, Any]]) -> str:
-    """The worker that computed longest."""
-    slowest = max(range(len(workers)), key=lambda i: workers[i]["compute_seconds"])
-    layers = workers[slowest]["layers"]
-    return f"the others wait for worker {slowest + 1} (layers {layers[0]} to {layers[-1]})"
+        times = [worker["compute_seconds"] for worker in summary["workers"]]
+        slowest = times.index(max(times))
+        layers = summary["workers"][slowest]["layers"]
+        say(
+            f"the others wait for worker {slowest + 1} (layers {layers[0]} to {layers[-1]}); what each did is in "
+            f"{SUMMARY_FILE} and the report"
+        )
