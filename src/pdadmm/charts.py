@@ -226,26 +226,18 @@ def _heat_map(place: str, names: Sequence[str], colour: alt.Color, unit: str = "
     )
 
 
-RESIDUALS: dict[str, Any] = (
-    _heat_map(
-        "hidden layer",
-        ["residual"],
-        alt.Color("residual:Q").scale(type="log", scheme="viridis", nice=False).legend(title=None, format=".1e"),
-    )
-    .transform_filter("datum.residual > 0")
-    .to_dict(validate=False)
-)
+RESIDUALS = _heat_map(
+    "hidden layer",
+    ["residual"],
+    alt.Color("residual:Q").scale(type="log", scheme="viridis", nice=False).legend(title=None, format=".1e"),
+).transform_filter("datum.residual > 0")
 """Residuals of every boundary by epoch."""
-WAITING: dict[str, Any] = (
-    _heat_map(
-        "worker",
-        SPENT,
-        alt.Color("waiting:Q").scale(domain=[0, 1], scheme="viridis").legend(title=None, format=".0%"),
-        ", s",
-    )
-    .transform_calculate(waiting="datum.wait / (datum.compute + datum.wait + datum.send)")
-    .to_dict(validate=False)
-)
+WAITING = _heat_map(
+    "worker",
+    SPENT,
+    alt.Color("waiting:Q").scale(domain=[0, 1], scheme="viridis").legend(title=None, format=".0%"),
+    ", s",
+).transform_calculate(waiting="datum.wait / (datum.compute + datum.wait + datum.send)")
 """The share of every epoch that each process waited."""
 
 

@@ -82,16 +82,10 @@ def deepen(network: Network, hidden: Sequence[int], activations: Activations) ->
 
     The function is unchanged where f(f(z)) = f(z).
     """
-    weights, biases = [], []
-    kinds = list(zip(hidden, activations.names, strict=True))
-    for width, source in zip(hidden, embed(network.kinds, kinds), strict=True):
-        W, b = (
-            identity_layer(width, network.biases[0])
-            if source is None
-            else (network.weights[source].clone(), network.biases[source].clone())
-        )
-        weights.append(W)
-        biases.append(b)
-    weights.append(network.weights[-1].clone())
-    biases.append(network.biases[-1].clone())
-    return Network(weights, biases, activations)
+    old = list(zip(network.weights, network.biases, strict=True))
+    sources = [*embed(network.kinds, list(zip(hidden, activations.names, strict=True))), len(old) - 1]
+    layers = [
+        identity_layer(width, network.biases[0]) if source is None else (old[source][0].clone(), old[source][1].clone())
+        for width, source in zip((*hidden, 0), sources, strict=True)
+    ]
+    return Network([W for W, _ in layers], [b for _, b in layers], activations)

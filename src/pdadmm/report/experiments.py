@@ -9,9 +9,8 @@ from typing import Any
 
 from pdadmm.errors import DamageError
 from pdadmm.experiments.result import RESULT_FILE, Cell, Figure, Result, Series, Table
-from pdadmm.report.runs import named, printable, read_bytes
-
-_MOST_ROWS = 500
+from pdadmm.report.runs import named, read_bytes
+from pdadmm.shell import printable
 
 
 @dataclass
@@ -28,32 +27,27 @@ def read_experiment(folder: Path) -> Experiment:
     try:
         values = json.loads(read_bytes(path))
         tables = [
-            Table(
-                printable(entry["title"]),
-                [*map(printable, entry["columns"])],
-                [[*map(_cell, r)] for r in entry["rows"]],
-            )
+            Table(_text(entry["title"]), [*map(_text, entry["columns"])], [[*map(_cell, r)] for r in entry["rows"]])
             for entry in values["tables"]
         ]
-        head = [printable(values[name]) for name in ("experiment", "title")]
+        head = [_text(values[name]) for name in ("experiment", "title")]
         figures = [_figure(entry) for entry in values["figures"]]
-        found = Experiment(Result(head[0], head[1], [*map(printable, values["notes"])], tables, figures))
+        return Experiment(Result(head[0], head[1], [*map(_text, values["notes"])], tables, figures))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, DamageError) as error:
         name = printable(folder.name)
         return Experiment(Result(name, name, [], [], []), [named(path, error)])
-    for table in found.result.tables:
-        if len(table.rows) > _MOST_ROWS:
-            found.problems.append(f"a table of {path} is cut off after {_MOST_ROWS} of its rows")
-            del table.rows[_MOST_ROWS:]
-    return found
 
 
 def _figure(entry: dict[str, Any]) -> Figure:
     """The values of its series must be numbers; the rest is text."""
-    curves = [(printable(one["name"]), [*map(float, one["x"])], [*map(float, one["y"])]) for one in entry["series"]]
-    title, x, y = (printable(entry[name]) for name in ("title", "x", "y"))
+    curves = [(_text(one["name"]), [*map(float, one["x"])], [*map(float, one["y"])]) for one in entry["series"]]
+    title, x, y = (_text(entry[name]) for name in ("title", "x", "y"))
     return Figure(title, x, y, [Series(*curve) for curve in curves])
 
 
 def _cell(value: Any) -> Cell:
-    return value if value is None or type(value) in (int, float) else printable(value)
+    return value if value is None or type(value) in (int, float) else _text(value)
+
+
+def _text(value: object) -> str:
+    return printable(str(value))

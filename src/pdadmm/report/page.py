@@ -23,9 +23,9 @@ from pdadmm.notation import format_hidden
 from pdadmm.report.experiments import Experiment
 from pdadmm.report.labels import given, labels
 from pdadmm.report.proof import certificate_words, certified, theory_of
-from pdadmm.report.runs import FoundRun, printable
+from pdadmm.report.runs import FoundRun
 from pdadmm.rundir import CONFIG_FILE
-from pdadmm.shell import as_argument, beside, quoted
+from pdadmm.shell import as_argument, beside, printable, quoted
 from pdadmm.version import __version__
 
 _ALL_POINTS = 20_000  # of a curve, in all runs together, so that the page of many long runs stays small
@@ -40,17 +40,14 @@ class _Drawings:
         self.specs: list[dict[str, Any]] = []
         self.data: list[dict[str, Any]] = []
 
-    def add(self, spec: dict[str, Any], data: int) -> dict[str, int]:
+    def add(self, chart: Any, **data: Any) -> dict[str, int]:
         """The numbers of a chart's drawing and data."""
-        spec = spec | _PAGE_WIDE
-        if spec not in self.specs:
-            self.specs.append(spec)
-        return {"spec": self.specs.index(spec), "data": data}
-
-    def add_data(self, **datasets: Any) -> int:
-        """The number of data that charts share."""
-        self.data.append(datasets)
-        return len(self.data) - 1
+        # To check the drawing against its schema takes longer than all the rest of the page.
+        entries = (self.specs, chart.to_dict(validate=False) | _PAGE_WIDE), (self.data, data)
+        for held, entry in entries:
+            if entry not in held:
+                held.append(entry)
+        return {name: held.index(entry) for name, (held, entry) in zip(("spec", "data"), entries, strict=True)}
 
 
 def make_page(
@@ -101,7 +98,7 @@ def _hash(content: str) -> str:
 
 def _finalized(value: Any) -> Any:
     """Every value that the template shows; Jinja2 escapes it afterwards."""
-    return value if hasattr(value, "__html__") else "" if value is None else printable(value)
+    return value if hasattr(value, "__html__") else "" if value is None else printable(str(value))
 
 
 def _number(value: Any) -> str:
@@ -134,11 +131,13 @@ def _panels(
     """The charts of the runs on one data set, by epoch and by seconds."""
     most = max(50, min(charts.POINTS, _ALL_POINTS // num_runs))
     drawn = [charts.columns(run.rows, charts.CURVES, run.name, label, colours[label], most) for run, label in group]
-    marks = {(mark["epoch"], mark["text"]): mark for run, _ in group for mark in charts.marks(run.rows)}
-    data = drawings.add_data(runs=drawn, marks=list(marks.values()))
+    marks = list({(m["epoch"], m["text"]): m for run, _ in group for m in charts.marks(run.rows)}.values())
     found = [entry for entry in charts.PANELS.items() if any(run[key] for run in drawn for key in entry[1])]
     return {
-        by: [drawings.add(_spec(charts.curves(drawn, title, keys, by, switchable=True)), data) for title, keys in found]
+        by: [
+            drawings.add(charts.curves(drawn, title, keys, by, switchable=True), runs=drawn, marks=marks)
+            for title, keys in found
+        ]
         for by in ("epoch", "seconds")
     }
 
@@ -147,13 +146,7 @@ def _figure(figure: Figure, drawings: _Drawings) -> dict[str, int]:
     """A figure of an experiment."""
     series = {one.name: (one.x, one.y) for one in figure.series}
     chart, runs = charts.figure(figure.title, figure.x, figure.y, series)
-    return drawings.add(_spec(chart), drawings.add_data(runs=runs))
-
-
-def _spec(chart: Any) -> dict[str, Any]:
-    """In Vega-Lite; to check it against the schema takes longer than all the rest of the page."""
-    found: dict[str, Any] = chart.to_dict(validate=False)
-    return found
+    return drawings.add(chart, runs=runs)
 
 
 def _runs_table(runs: Sequence[FoundRun], names: Sequence[str]) -> Table:
@@ -186,15 +179,14 @@ def _detail(run: FoundRun, num_runs: int, drawings: _Drawings) -> dict[str, Any]
     found: list[tuple[str, dict[str, int], str]] = []
     most = max(20, min(charts.CELLS, _ALL_COLUMNS // num_runs))
     if cells := charts.cells(run.rows, "residuals", ["residual"], most):
-        found.append(("Residuals by layer", drawings.add(charts.RESIDUALS, drawings.add_data(cells=cells)), ""))
+        found.append(("Residuals by layer", drawings.add(charts.RESIDUALS, cells=cells), ""))
     drawn = charts.columns(run.rows, charts.CERTIFICATE, run.name, most=200)
     if any(drawn[key] for key in charts.CERTIFICATE):
         chart = charts.curves([drawn], "Drop of the objective", charts.CERTIFICATE)
-        data = drawings.add_data(runs=[drawn], marks=charts.marks(run.rows))
-        found.append(("Certificate", drawings.add(_spec(chart), data), certificate_words(run)))
+        place = drawings.add(chart, runs=[drawn], marks=charts.marks(run.rows))
+        found.append(("Certificate", place, certificate_words(run)))
     if len(times := charts.cells(run.rows, "workers", SPENT, most)) > 1:
-        data = drawings.add_data(cells=times)
-        found.append(("How long the workers waited", drawings.add(charts.WAITING, data), ""))
+        found.append(("How long the workers waited", drawings.add(charts.WAITING, cells=times), ""))
     environment = run.summary.get("environment")
     commands = {"What it holds, whether it is whole, how to go on": _command("inspect", run.path)}
     if run.config:

@@ -28,6 +28,7 @@ from pdadmm.rundir import (
     is_in_use,
     read_history,
 )
+from pdadmm.shell import printable
 
 _LARGEST = 2**28  # bytes of a file that is read as a whole
 
@@ -96,7 +97,7 @@ def read_run(path: Path, folder: Path) -> FoundRun:
         summary = json.loads(read_bytes(path / SUMMARY_FILE))
         if not isinstance(summary, dict) or type(summary.get("epochs")) is not int or "status" not in summary:
             raise DamageError(f"{path / SUMMARY_FILE} does not say how the run ended")
-        found.summary = summary | {"status": printable(summary["status"])}
+        found.summary = summary | {"status": printable(str(summary["status"]))}
     except FileNotFoundError:
         pass  # the run has not ended
     except (DamageError, OSError, ValueError, RecursionError) as error:
@@ -111,11 +112,6 @@ def read_bytes(path: Path) -> bytes:
     if not path.is_file() or size > _LARGEST:
         raise DamageError(f"{path} is not a plain file of at most {_LARGEST} bytes")
     return path.read_bytes()
-
-
-def printable(value: object) -> str:
-    """As a text, with a sign in place of every letter that cannot be printed, such as a mark that turns it round."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in str(value))
 
 
 def named(path: Path, error: Exception) -> str:
