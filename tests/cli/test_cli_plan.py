@@ -23,6 +23,7 @@ def test_plan_of_named_data(pdadmm: Command, tmp_path: Path) -> None:
     assert result.code == 0
     assert result.out.startswith("1437 samples of 64 features, hidden 2x8, 10 outputs\n")
     assert [line.split()[0] for line in result.out.splitlines()[1:8]] == TERMS
+    assert "it fits; an epoch takes about" in result.out
     assert list(tmp_path.iterdir()) == []
 
 

@@ -68,8 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
         if config.workers > 1:
             each = ", ".join(map(format_bytes, plan.workers))
             print(f"layers of each worker {placement}; memory of each, beside its program: {each}")
-        print(f"an epoch would take about {seconds:.3g} s here, by its operations")
     check_room(config, plan, storage)
+    if not arguments.json:
+        print(f"it fits; an epoch takes about {seconds:.3g} s here, by its operations")
     return 0
 
 
