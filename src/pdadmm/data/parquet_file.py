@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # pandas writes its row labels as a column of this name; they are no feature.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-_BATCH_ELEMENTS = 1 << 20
+_BATCH_ELEMENTS = 1 << 18
 _REFUSED = 3
 
 # Is told columns and the rows of a batch, and gives the batches; for no columns the number of rows and an empty table.
