@@ -43,12 +43,13 @@ class Evaluation:
         if self._fitted is not None:
             return 0.0
         seconds, problem, layers = torch.zeros(1, dtype=torch.float64), self._problem, self._layers
-        output, self._fitted = layers.blocks.get(layers.output), ()
+        output = layers.blocks.get(layers.output)
         if output is not None and self._h is None:
             self._h = layers.array(output.state.W.shape[1])
         for rows, h in self._forward(problem.train, problem.num_samples):
             assert self._h is not None
             self._h[rows] = h
+        self._fitted = ()
         if output is not None:
             assert self._h is not None
             began, (W, b) = time.perf_counter(), (output.state.W, output.state.b)
@@ -59,9 +60,7 @@ class Evaluation:
     def score(self, samples: Samples, num_samples: int) -> float:
         """Accuracy or R² of the network, evaluated as a pipeline through the stages."""
         scorer = Scorer(self._layers.loss.real_valued, self._problem.num_outputs)
-        is_there = self._fitted is not None and samples is self._problem.train  # `fit_output` has been there
-        found = self._kept_forward(num_samples) if is_there else self._forward(samples, num_samples)
-        for rows, h in found:
+        for rows, h in self._forward(samples, num_samples):
             assert samples.y is not None
             W, b = self.output_layer()
             scorer.add(linear(h, W, b, h.new_empty(len(h), len(b))), samples.y[rows])
@@ -76,21 +75,19 @@ class Evaluation:
         return state.W, state.b
 
     def _forward(self, samples: Samples, num_samples: int) -> Iterator[tuple[slice, Tensor]]:
-        """Samples through the hidden layers, stage by stage; where the output layer is, what it takes in is given."""
-        for rows in self._tiles(num_samples) if self._layers.own else ():
-            h = self._forward_tile(samples, rows)
-            if self._layers.output in self._layers.blocks:
-                yield rows, h
+        """Samples through the hidden layers, stage by stage; where the output layer is, what it takes in is given.
 
-    def _kept_forward(self, num_samples: int) -> Iterator[tuple[slice, Tensor]]:
-        """The same of the training samples, as `fit_output` has kept it."""
-        if self._fitted:
-            assert self._h is not None
-            for rows in self._tiles(num_samples):
+        Of the training samples this is what `fit_output` has kept, where it has been.
+        """
+        tiling = Tiling(num_samples, FORWARD_ROWS, self._world.shard, self._world.num_shards, self._width)
+        is_kept = self._fitted is not None and samples is self._problem.train
+        for rows in tiling.tiles() if self._layers.own else ():
+            if not is_kept:
+                h = self._forward_tile(samples, rows)
+                if self._layers.output in self._layers.blocks:
+                    yield rows, h
+            elif self._h is not None:
                 yield rows, self._h[rows]
-
-    def _tiles(self, num_samples: int) -> Iterator[slice]:
-        return Tiling(num_samples, FORWARD_ROWS, self._world.shard, self._world.num_shards, self._width).tiles()
 
     def _forward_tile(self, samples: Samples, rows: slice) -> Tensor:
         """These rows through this stage's hidden layers, from the stage before and to the stage after."""

@@ -189,23 +189,19 @@ class Huber(Loss):
 
     name = "huber"
 
-    @property
-    def _delta(self) -> float:
-        return self._config.huber_delta
-
     def value(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """r²/2 - max(|r| - delta, 0)²/2, which is the same and needs no branch."""
         size = (z - y).abs_()
-        beyond = (size - self._delta).clamp_(min=0)
+        beyond = (size - self._config.huber_delta).clamp_(min=0)
         # (|r| - beyond)(|r| + beyond)/2 does not cancel for large r.
         return ((size - beyond) * (size + beyond)).sum(1).mul_(weight / 2)
 
     def gradient(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """w clamp(r, -delta, delta)."""
-        return (z - y).clamp_(-self._delta, self._delta).mul_(weight[:, None])
+        return (z - y).clamp_(-self._config.huber_delta, self._config.huber_delta).mul_(weight[:, None])
 
     def prox(self, a: Tensor, y: Tensor, weight: Tensor, z_old: Tensor, nu: float) -> tuple[Tensor, int]:
         """a minus (w/nu) times the gradient at the solution, whose residual is nu (a - y)/(w + nu), clamped."""
         w = weight[:, None]
-        pull = ((a - y) * (nu / (w + nu))).clamp_(-self._delta, self._delta)
+        pull = ((a - y) * (nu / (w + nu))).clamp_(-self._config.huber_delta, self._config.huber_delta)
         return a - pull * (w / nu), 0

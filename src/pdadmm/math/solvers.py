@@ -192,7 +192,7 @@ class Linearized:
     ) -> float:
         """p -= g/tau and a -= g Wᵀ/tau, and the sums (a - z)ᵀp, Σ(a - z), Σp."""
         assert s.a is not None
-        n_out, n_in = s.W.shape
+        (n_out, n_in), nu, rho = s.W.shape, self._weights.nu, self._weights.rho
         gradient, e_sum, p_sum = self._sums(s, ws)
         drop = ws.sum("moved", dtype=torch.float64)
         one_tau = stored = None
@@ -204,9 +204,10 @@ class Linearized:
             if not s.is_input:
                 falls = ws.row_values(1, chunk.rows.stop - chunk.rows.start)[0]
                 for rows in chunk.tiles:
+                    # one tau for each sample, as a column, or one for all
                     g, gW = self._p_gradient(s, rows, m, ws) if stored is None else [part[rows] for part in stored]
                     g_square = _row_squares(g)
-                    tau = self._tau(g_square, gW) if one_tau is None else one_tau
+                    tau = sub.tau_minimum(g_square, _row_squares(gW), nu, rho) if one_tau is None else one_tau
                     falls[within(rows, chunk)] = g_square.div_(tau)[:, 0]
                     inverse = -1 / tau
                     s.p[rows].addcmul_(g, inverse)
@@ -265,10 +266,6 @@ class Linearized:
         m_tile = m(rows, ws.tile(0, count, n_in))
         sub.p_gradient(e, s.W, s.p[rows], m_tile, self._weights.nu, self._weights.rho, g)
         return g, torch.mm(g, s.W.t(), out=e)
-
-    def _tau(self, g_square: Tensor, gW: Tensor) -> Tensor:
-        """One tau per sample, as a column."""
-        return sub.tau_minimum(g_square, _row_squares(gW), self._weights.nu, self._weights.rho)
 
     def _one_tau(self, s: LayerState, m: TileSource | None, ws: Workspace) -> Tensor:
         """One tau for the layer: a pass that leaves g and g Wᵀ in the scratch array."""
