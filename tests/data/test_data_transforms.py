@@ -15,8 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from pdadmm.data import Part, Preprocessor
 from pdadmm.data.arrays import CHUNK_ELEMENTS, Array
-from pdadmm.data.statistics import column_statistics
-from pdadmm.data.transforms import SCALINGS
+from pdadmm.data.transforms import SCALINGS, column_statistics
 from pdadmm.errors import UserError
 
 labels = st.one_of(
@@ -96,11 +95,11 @@ def test_only_the_result_is_of_the_size_of_the_data() -> None:
 def test_statistics_survive_a_large_offset(offset: float) -> None:
     # Multiples of 2^-6 up to 2, which every offset here holds exactly.
     steps = np.random.default_rng(0).integers(0, 128, size=(20000, 20)) / 64
-    found = column_statistics(steps + offset)
-    np.testing.assert_allclose(found.mean - offset, steps.mean(axis=0), atol=abs(offset) * 2e-16)
-    np.testing.assert_allclose(found.deviation, steps.std(axis=0), rtol=1e-9)
-    assert np.array_equal(found.minimum, steps.min(axis=0) + offset)
-    assert np.array_equal(found.maximum, steps.max(axis=0) + offset)
+    minimum, maximum, mean, deviation = column_statistics(steps + offset)
+    np.testing.assert_allclose(mean - offset, steps.mean(axis=0), atol=abs(offset) * 2e-16)
+    np.testing.assert_allclose(deviation, steps.std(axis=0), rtol=1e-9)
+    assert np.array_equal(minimum, steps.min(axis=0) + offset)
+    assert np.array_equal(maximum, steps.max(axis=0) + offset)
 
 
 def test_constant_feature_with_rounding() -> None:

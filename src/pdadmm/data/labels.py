@@ -27,7 +27,9 @@ def as_labels(y: Array, where: str) -> Array:
     if kind == "b":
         return y
     if kind in "iu":
-        return _from_integers(y, where)
+        if kind == "u" and y.size and y.max() > np.iinfo(np.int64).max:
+            raise UserError(f"y of {where} must fit in 64-bit integers; got {y.max()}")
+        return y.astype(np.int64, copy=False)
     if kind == "f":
         return _from_floats(y, where)
     if kind in "UT":
@@ -58,12 +60,6 @@ def _from_objects(y: Array, where: str) -> Array:
     if labels.dtype.kind == "O":
         raise UserError(f"y of {where} must fit in 64-bit integers; got {max(values, key=abs)}")
     return labels
-
-
-def _from_integers(y: Array, where: str) -> Array:
-    if y.dtype.kind == "u" and y.size and y.max() > np.iinfo(np.int64).max:
-        raise UserError(f"y of {where} must fit in 64-bit integers; got {y.max()}")
-    return y.astype(np.int64, copy=False)
 
 
 def _from_floats(y: Array, where: str) -> Array:

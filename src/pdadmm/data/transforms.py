@@ -13,7 +13,6 @@ import numpy.typing as npt
 from pdadmm.data.arrays import Array, generated_names, row_chunks, shorten
 from pdadmm.data.dataset import Part
 from pdadmm.data.labels import as_labels
-from pdadmm.data.statistics import column_statistics
 from pdadmm.data.tables import row_number
 from pdadmm.errors import UserError
 
@@ -188,24 +187,54 @@ def _fit_scaling(X: Array, scaling: str, names: Sequence[str]) -> tuple[Array, A
                 f"is {largest}; give --scaling standard, or other units"
             )
         return np.zeros(X.shape[1]), np.ones(X.shape[1])
-    found = column_statistics(X)
+    minimum, maximum, mean, deviation = column_statistics(X)
     with np.errstate(over="ignore"):
         spread = {
-            "standard": found.deviation,
+            "standard": deviation,
             # One unit for all features, as pixels have: a pixel that is almost always dark is not blown up.
-            "global": np.full_like(found.deviation, np.sqrt(np.mean(found.deviation**2))),
-            "minmax": found.maximum - found.minimum,
+            "global": np.full_like(deviation, np.sqrt(np.mean(deviation**2))),
+            "minmax": maximum - minimum,
         }[scaling]
-    shift = found.minimum if scaling == "minmax" else found.mean
+    shift = minimum if scaling == "minmax" else mean
     too_wide = np.flatnonzero(~np.isfinite(spread))
     if too_wide.size:
         column = int(too_wide[0])
         raise UserError(
             f"the spread of {names[column]!r} must fit in float64; "
-            f"its values go from {found.minimum[column]} to {found.maximum[column]}"
+            f"its values go from {minimum[column]} to {maximum[column]}"
         )
     # Where differences are so small that their squares vanish, their range is the unit.
-    spread = np.where(spread == 0, found.maximum - found.minimum, spread)
+    spread = np.where(spread == 0, maximum - minimum, spread)
     # A mean of equal numbers may be off by rounding, and a deviation of rounding errors would blow them up.
-    constant = found.minimum == found.maximum
-    return np.where(constant, found.minimum, shift), np.where(constant, 1.0, spread)
+    constant = minimum == maximum
+    return np.where(constant, minimum, shift), np.where(constant, 1.0, spread)
+
+
+def column_statistics(X: Array) -> tuple[Array, Array, Array, Array]:
+    """Minimum, maximum, mean and deviation of every column, in float64: first the mean, then the squares around it.
+
+    Both are sums of differences (from the first row, then from the mean), so a large common offset cancels
+    before it can swallow the digits that differ; E[x²] - E[x]² would subtract two large, almost equal numbers.
+    """
+    count, width = X.shape
+    origin = X[0].astype(np.float64)
+    minimum, maximum = origin.copy(), origin.copy()
+    total = np.zeros(width)
+    # Overflow becomes an infinite statistic, which the caller reports with the feature's name.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in row_chunks(X):
+            block = X[rows].astype(np.float64)
+            np.minimum(minimum, block.min(axis=0), out=minimum)
+            np.maximum(maximum, block.max(axis=0), out=maximum)
+            block -= origin
+            total += block.sum(axis=0)
+        mean = origin + total / count
+        squares, residue = np.zeros(width), np.zeros(width)
+        for rows in row_chunks(X):
+            block = X[rows] - mean
+            residue += block.sum(axis=0)
+            np.square(block, out=block)
+            squares += block.sum(axis=0)
+        # The residue would be 0 but for rounding of the mean; taking it off repairs the variance.
+        variance = np.maximum(squares - residue**2 / count, 0.0) / count
+    return minimum, maximum, mean, np.sqrt(variance)
