@@ -33,7 +33,13 @@ def check_part(
     samples of one class only; `is_finite` for features in which no NaN or infinity can be.
     """
     check_features(part.X, where, feature_names, is_finite)
-    _check_lengths(part, where)
+    for name, values in (("y", part.y), ("weight", part.weight)):
+        if values is not None and values.ndim == 0:
+            raise UserError(f"{name} of {where} must be an array, one entry per sample; got a single value")
+        if values is not None and len(values) != len(part.X):
+            raise UserError(
+                f"{name} of {where} must have one entry per sample of X; got {len(values)} for {len(part.X)} samples"
+            )
     y = part.y
     if regression:
         _check_real_targets(y, where)
@@ -90,18 +96,6 @@ def check_features(X: Array, where: str, feature_names: Sequence[str] = (), is_f
         raise UserError(f"X of {where} must be real numbers; got type {X.dtype}")
     if not is_finite:
         _check_finite(X, f"X of {where}", feature_names)
-
-
-def _check_lengths(part: Part, where: str) -> None:
-    for name, values in (("y", part.y), ("weight", part.weight)):
-        if values is None:
-            continue
-        if values.ndim == 0:
-            raise UserError(f"{name} of {where} must be an array, one entry per sample; got a single value")
-        if len(values) != len(part.X):
-            raise UserError(
-                f"{name} of {where} must have one entry per sample of X; got {len(values)} for {len(part.X)} samples"
-            )
 
 
 def _check_real_targets(y: Array, where: str) -> None:
