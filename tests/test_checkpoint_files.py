@@ -32,7 +32,7 @@ from pdadmm.checkpoint.manifest import (
 )
 from pdadmm.config import Config
 from pdadmm.errors import DamageError, StorageError
-from pdadmm.rundir import check_regular
+from pdadmm.rundir import read_small
 from resume_cases import content_of, resealed, within
 
 NAME = FileEntry.file_name(0, 0)
@@ -142,7 +142,7 @@ def put_in_place(kind: str, path: Path) -> None:
 def test_only_plain_files_are_opened(kind: str, tmp_path: Path) -> None:
     put_in_place(kind, tmp_path / "tensors")
     with within(10), pytest.raises(DamageError, match="missing" if kind == "nothing" else "not a plain file"):
-        check_regular(tmp_path / "tensors")
+        read_small(tmp_path / "tensors", 9)
     with within(10), pytest.raises(DamageError):
         check_file(tmp_path / "tensors", 1, "")
 

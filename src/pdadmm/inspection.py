@@ -29,9 +29,10 @@ from pdadmm.rundir import (
     MODEL_FILE,
     SUMMARY_FILE,
     RunDirectory,
-    check_regular,
     is_in_use,
+    open_to_read,
     read_history,
+    read_small,
     sha256_of,
 )
 from pdadmm.trainer import STATUS
@@ -127,7 +128,7 @@ def _look(path: Path) -> Inspection:
         CHECKPOINTS: _look_at_checkpoints,
         SUMMARY_FILE: _look_at_summary,
         MODEL_FILE: _look_at_model,
-        LOCK_FILE: lambda found: check_regular(path / LOCK_FILE),
+        LOCK_FILE: _look_at_lock,
     }
     try:
         present = looks.keys() & os.listdir(path)  # noqa: PTH208 - Path.iterdir reads nothing until it is used
@@ -163,15 +164,13 @@ def _wrong(path: Path, look: Callable[[], None]) -> str:
     return ""
 
 
-def _read(path: Path) -> bytes:
-    check_regular(path)
-    if path.stat().st_size > _LARGEST:
-        raise DamageError(f"{path} is too large, with {path.stat().st_size} bytes")
-    return path.read_bytes()
+def _look_at_lock(found: Inspection) -> None:
+    with open_to_read(found.path / LOCK_FILE):
+        pass
 
 
 def _look_at_config(found: Inspection) -> None:
-    _read(found.path / CONFIG_FILE)
+    read_small(found.path / CONFIG_FILE, _LARGEST)
     found.config = read_config(found.path).resolved()
 
 
@@ -217,7 +216,7 @@ def _checkpoint(found: Inspection, directory: Path, epoch: int) -> Checkpoint:
 
 def _look_at_summary(found: Inspection) -> None:
     path = found.path / SUMMARY_FILE
-    summary = json.loads(_read(path))
+    summary = json.loads(read_small(path, _LARGEST))
     if summary["status"] not in STATUS or type(summary["epochs"]) is not int:
         raise DamageError(f"{path} does not say how the run ended")
     found.summary = summary
@@ -231,8 +230,8 @@ def _look_at_summary(found: Inspection) -> None:
 
 def _look_at_model(found: Inspection) -> None:
     path = found.path / MODEL_FILE
-    check_regular(path)
-    found.model = repr(load_model(path))
+    with open_to_read(path):  # a pipe would be waited for
+        found.model = repr(load_model(path))
     known = None if found.summary is None else found.summary.get("model_sha256")
     # A run that died between the two has a model that is newer than the summary.
     is_newer = known is not None and path.stat().st_mtime > (found.path / SUMMARY_FILE).stat().st_mtime

@@ -133,16 +133,26 @@ def open_plain(path: Path, flags: int) -> int:
     return handle
 
 
-def check_regular(path: Path) -> None:
-    """Refuse what is not a plain file: opening a pipe would wait forever."""
+@contextlib.contextmanager
+def open_to_read(path: Path) -> Iterator[io.BufferedReader]:
+    """Open a plain file to read it; whatever keeps it from being read is damage."""
     try:
-        mode = path.lstat().st_mode
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+            yield file
     except FileNotFoundError:
         raise DamageError(f"{path} is missing") from None
+    except NotPlainError as error:
+        raise DamageError(str(error.strerror)) from None
     except OSError as error:
         raise DamageError(f"{path} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(mode):
-        raise DamageError(f"{path} is not a plain file")
+
+
+def read_small(path: Path, largest: int) -> bytes:
+    """The content of a plain file that has no reason to be larger than this."""
+    with open_to_read(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > largest:
+            raise DamageError(f"{path} is too large, with {size} bytes")
+        return file.read()
 
 
 def sha256_of(path: Path) -> str:
@@ -316,12 +326,8 @@ class RunDirectory:
     def check_history(self, size: int, sha256: str) -> None:
         """Find out whether the history begins with what it was at a mark."""
         path = self.path / HISTORY_FILE
-        check_regular(path)
-        try:
-            with path.open("rb") as file:
-                found = file.read(min(size, path.stat().st_size))
-        except OSError as error:
-            raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+        with open_to_read(path) as file:
+            found = file.read(min(size, os.fstat(file.fileno()).st_size))
         if len(found) < size or hashlib.sha256(found).hexdigest() != sha256:
             raise DamageError(f"{path} does not begin with the {size} bytes it had then")
 
@@ -369,10 +375,8 @@ def read_history(run: Path, problems: list[str] | None = None) -> list[Row]:
                 found.append(f"line {number} of {path} does not follow the line before")
             last = row["epoch"]
             rows.setdefault(last, row)
-    except FileNotFoundError:
-        found.append(f"{path} is missing")
-    except OSError as error:
-        found.append(str(error.strerror if isinstance(error, NotPlainError) else f"{path}: {error.strerror}"))
+    except DamageError as error:
+        found.append(str(error))
     if problems is None:
         if found:
             raise DamageError(found[0])
@@ -384,7 +388,7 @@ def read_history(run: Path, problems: list[str] | None = None) -> list[Row]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
+    with open_to_read(path) as file:
         while (line := file.readline(_LONGEST_LINE)).endswith(b"\n") or len(line) == _LONGEST_LINE:
             yield line
 

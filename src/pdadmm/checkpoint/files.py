@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pdadmm.errors import DamageError
-from pdadmm.rundir import check_regular, sha256_of
+from pdadmm.rundir import open_to_read
 
 _NAMES = {
     torch.float64: "F64",
@@ -111,13 +111,10 @@ def reads_back(path: Path, tensors: Mapping[str, Tensor]) -> bool:
 
 def check_file(path: Path, size: int, sha256: str) -> None:
     """Find out whether a file is the one that was written."""
-    check_regular(path)
-    try:
-        if path.stat().st_size != size:
-            raise DamageError(f"{path} has {path.stat().st_size} bytes instead of {size}")
-        found = sha256_of(path)
-    except OSError as error:
-        raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+    with open_to_read(path) as file:
+        if (bytes_found := os.fstat(file.fileno()).st_size) != size:
+            raise DamageError(f"{path} has {bytes_found} bytes instead of {size}")
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
         raise DamageError(f"{path} has been changed: its SHA-256 is {found[:16]}… instead of {sha256[:16]}…")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from math import isfinite
@@ -18,7 +19,7 @@ from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from pdadmm.checkpoint.files import check_file
 from pdadmm.errors import DamageError
-from pdadmm.rundir import check_regular
+from pdadmm.rundir import open_to_read, read_small
 
 FORMAT = "pdadmm-checkpoint"
 VERSION = 1
@@ -161,11 +162,8 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / MANIFEST_FILE
     if not directory.is_dir() or directory.is_symlink():
         raise DamageError(f"{directory} is not a directory")
-    check_regular(path)
+    manifest = Manifest.from_bytes(read_small(path, _LARGEST), path)
     try:
-        if path.stat().st_size > _LARGEST:
-            raise DamageError(f"{path} is too large for a manifest")
-        manifest = Manifest.from_bytes(path.read_bytes(), path)
         found = {entry.name: entry for entry in directory.iterdir()}
     except OSError as error:
         raise DamageError(f"{directory} cannot be read: {error.strerror}") from None
@@ -176,8 +174,8 @@ def read_manifest(directory: Path) -> Manifest:
     if foreign:
         raise DamageError(f"{found[foreign[0]]} does not belong to the checkpoint")
     for name, entry in listed.items():
-        check_regular(directory / name)
-        size = (directory / name).stat().st_size
+        with open_to_read(directory / name) as file:
+            size = os.fstat(file.fileno()).st_size
         if size != entry.bytes:
             raise DamageError(f"{directory / name} has {size} bytes instead of {entry.bytes}")
     return manifest
