@@ -26,7 +26,6 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, BinaryIO, Self
 
 from pdadmm.errors import DamageError, StorageError, UserError
@@ -242,9 +241,7 @@ class RunDirectory:
     def _used(self) -> list[str]:
         return [name for name in (*_FILES, *_FOLDERS) if os.path.lexists(self.path / name)]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._inherited is None:
             self._release()
 
