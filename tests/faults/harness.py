@@ -88,8 +88,9 @@ class Run:
 
     def _read(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.lines.append((time.time(), line.rstrip("\n")))
+        with self._process.stderr as lines:
+            for line in lines:
+                self.lines.append((time.time(), line.rstrip("\n")))
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +101,7 @@ class Run:
         for pid in {self._process.pid, *processes_of(str(self.out))}:
             kill(pid, signal.SIGCONT, signal.SIGKILL)
         self._process.wait(timeout=SECONDS)
+        self._reader.join(timeout=SECONDS)
 
     @property
     def pid(self) -> int:
