@@ -103,7 +103,7 @@ def write_data(folder: Path) -> None:
     y, w = X @ random.normal(size=6), random.uniform(0.5, 2, len(X))
     table = np.column_stack([X, y, w])
     names = [*(f"x{column}" for column in range(6)), "y", "w"]
-    np.savetxt(folder / "numbers.csv", table, delimiter=",", fmt="%r", header=",".join(names), comments="")
+    np.savetxt(folder / "numbers.csv", table, delimiter=",", fmt="%.17g", header=",".join(names), comments="")
     labels = np.array(["low", "middle", "high"])[np.digitize(y, np.quantile(y, [0.3, 0.7]))]
     rows = (",".join([*(f"{value:.6g}" for value in row), label]) for row, label in zip(X, labels, strict=True))
     (folder / "classes.csv").write_text("\n".join([",".join([*names[:6], "size"]), *rows]) + "\n")
