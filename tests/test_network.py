@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def connect(address: Address) -> socket.socket:
     return found
 
 
-def garbage(address: Address) -> None:
+def garbage(address: Address) -> list[socket.socket]:
     for content in (b"\0" * 64, b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", os.urandom(2**16)):
         with connect(address) as peer:
             try:
@@ -66,27 +67,33 @@ def garbage(address: Address) -> None:
                 peer.recv(64)
             except OSError:  # it hung up, or says nothing
                 pass
+    return []
 
 
-def half_a_message(address: Address) -> None:
+def half_a_message(address: Address) -> list[socket.socket]:
     """Too little to be understood, and no end."""
-    for size in (1, 3, 7):
-        connect(address).send(b"\x01" * size)
+    peers = [connect(address) for _ in range(3)]
+    for size, peer in zip((1, 3, 7), peers, strict=True):
+        peer.send(b"\x01" * size)
+    return peers
 
 
-def many_connections(address: Address) -> None:
-    peers = []
+def many_connections(address: Address) -> list[socket.socket]:
+    peers: list[socket.socket] = []
     try:
         for _ in range(CONNECTIONS):
             peers.append(connect(address))
     except OSError:  # it takes no more, which is its good right
         pass
-    for peer in peers:
-        peer.close()
+    return peers
+
+
+Attack = Callable[[Address], list[socket.socket]]
+"""What a stranger does; the connections that it leaves open until the run has ended."""
 
 
 @pytest.mark.parametrize("attack", [garbage, half_a_message, many_connections])
-def test_strangers_reach_nothing_that_matters(attack: Callable[[Address], None], tmp_path: Path, calm: Path) -> None:
+def test_strangers_reach_nothing_that_matters(attack: Attack, tmp_path: Path, calm: Path) -> None:
     """All listeners are on loopback and belong to workers; whatever is sent there, the bits are the same."""
     out, fault = tmp_path / "run", pause(1, 13, tmp_path / "pause")
     with Run(pdadmm(*TRAIN, "--workers", "2", "--set", "placement=4,3", "--out", str(out)), out, [fault]) as run:
@@ -96,10 +103,12 @@ def test_strangers_reach_nothing_that_matters(attack: Callable[[Address], None],
         addresses = listening(list(workers.values()))
         assert addresses  # else nothing would be tried
         assert {address for address, _ in addresses} <= {"127.0.0.1", "::1"}
-        for address in addresses:
-            attack(address)
-        kill(workers[1], signal.SIGCONT)
-        assert run.wait() == 0, run.errors
+        with ExitStack() as stack:
+            for address in addresses:
+                for peer in attack(address):
+                    stack.enter_context(peer)
+            kill(workers[1], signal.SIGCONT)
+            assert run.wait() == 0, run.errors
         assert_gone(str(out))
     assert run.errors == ""
     assert same_bits(out, calm)
