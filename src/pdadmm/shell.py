@@ -16,7 +16,7 @@ def printable(text: str) -> str:
 
 
 def say(line: str, file: IO[str] | None = None) -> None:
-    """Print a line for people, on standard output unless another file is given; all commands print by this."""
+    """Print a line for people, on standard output unless another file is given; names in it are spelled out."""
     print(printable(line), file=file, flush=file is sys.stderr)
 
 
